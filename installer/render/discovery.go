@@ -22,7 +22,7 @@ func discovery(in Input) ([]client.Object, error) {
 		operand: OperandDiscovery, name: OperandDiscovery, component: spec.Component, image: cmp.Or(spec.Image, in.Images.Node),
 		pod: corev1.PodSpec{
 			ServiceAccountName: OperandDiscovery,
-			Affinity:           required(append(notOptedOut(), chosen(in.Policy.Spec.NodeSelector)...), found(in)...),
+			Affinity:           required(slices.Concat(notOptedOut(), chosen(in.Policy.Spec.NodeSelector), built(in)), found(in)...),
 			SecurityContext:    unprivilegedUser(),
 			Containers: []corev1.Container{{
 				Name:            "discovery",

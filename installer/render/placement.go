@@ -24,6 +24,15 @@ func notOptedOut(components ...string) []corev1.NodeSelectorRequirement {
 	return all
 }
 
+// built returns the node requirement of pods with the release's own images that are not placed by the installer's labels: discovery precedes those. NVIDIA's
+// images support several architectures.
+func built(in Input) []corev1.NodeSelectorRequirement {
+	if len(in.Images.Architectures) == 0 {
+		return nil
+	}
+	return []corev1.NodeSelectorRequirement{{Key: corev1.LabelArchStable, Operator: corev1.NodeSelectorOpIn, Values: in.Images.Architectures}}
+}
+
 // chosen converts a label selector to node requirements.
 func chosen(selector *metav1.LabelSelector) []corev1.NodeSelectorRequirement {
 	if selector == nil {

@@ -110,7 +110,7 @@ func schedulerDeployment(in Input, config string) *appsv1.Deployment {
 			Tolerations: []corev1.Toleration{
 				{Key: "node-role.kubernetes.io/control-plane", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
 			},
-			Affinity:        apartByHost(OperandScheduler),
+			Affinity:        apartByHost(in, OperandScheduler),
 			SecurityContext: unprivilegedUser(),
 			Containers:      []corev1.Container{schedulerContainer()},
 			Volumes:         []corev1.Volume{fromConfigMap("config", "tessera-scheduler-config")},
@@ -211,16 +211,21 @@ func schedulerProfile(name string, arguments object) object {
 	}
 }
 
-// apartByHost prefers a separate node for each pod of an operand.
-func apartByHost(operand string) *corev1.Affinity {
-	return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+// apartByHost prefers a separate node for each pod of an operand with the release's images.
+func apartByHost(in Input, operand string) *corev1.Affinity {
+	affinity := &corev1.Affinity{}
+	if all := built(in); all != nil {
+		affinity = required(all)
+	}
+	affinity.PodAntiAffinity = &corev1.PodAntiAffinity{
 		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
 			Weight: 100,
 			PodAffinityTerm: corev1.PodAffinityTerm{
 				TopologyKey: corev1.LabelHostname, LabelSelector: workload{operand: operand}.selector(),
 			},
 		}},
-	}}
+	}
+	return affinity
 }
 
 // unprivilegedUser returns the security context of a pod that needs no rights on its node.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/tessera-gpu/tessera/deployments/images/oci"
@@ -88,6 +89,7 @@ func (d Destination) writeValues(pushed []string) error {
 	}
 	var text strings.Builder
 	text.WriteString(valuesHead)
+	fmt.Fprintf(&text, "  architectures: [%s]\n", runtime.GOARCH)
 	for _, reference := range pushed {
 		name, digest, _ := strings.Cut(reference, "@")
 		fmt.Fprintf(&text, "  %s: {repository: %q, digest: %q}\n", path.Base(name), name, digest)

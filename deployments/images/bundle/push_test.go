@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,14 +57,21 @@ func TestPush(t *testing.T) {
 		t.Fatal(err)
 	}
 	var values struct {
-		Images map[string]struct{ Repository, Digest string }
+		Images struct {
+			Architectures              []string
+			Node, Scheduler, Installer struct{ Repository, Digest string }
+		}
 	}
 	if err := yaml.UnmarshalStrict(text, &values); err != nil {
 		t.Fatal(err)
 	}
-	for i, component := range []string{"node", "scheduler", "installer"} {
-		if got := values.Images[component]; got.Repository+"@"+got.Digest != pushed[i] {
-			t.Errorf("values install %+v as the %s, pushed was %s", got, component, pushed[i])
+	images := values.Images
+	for i, got := range []struct{ Repository, Digest string }{images.Node, images.Scheduler, images.Installer} {
+		if got.Repository+"@"+got.Digest != pushed[i] {
+			t.Errorf("values install %+v, pushed was %s", got, pushed[i])
 		}
+	}
+	if !slices.Equal(images.Architectures, []string{runtime.GOARCH}) {
+		t.Errorf("values are for the architectures %v, pushed was %s", images.Architectures, runtime.GOARCH)
 	}
 }

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -28,12 +29,12 @@ func TestChartNamesEveryImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fields map[string]string
+	var fields map[string]any
 	if err := json.Unmarshal(data, &fields); err != nil {
 		t.Fatal(err)
 	}
 	for name, value := range fields {
-		if value == "" {
+		if value == "" || value == nil {
 			t.Errorf("no image for %s", name)
 		}
 	}
@@ -69,5 +70,38 @@ func TestChartPullsFromAPrivateRegistry(t *testing.T) {
 	want := []string{"dcgm", "dcgmexporter", "driver", "gdrcopy", "gds", "installer", "node", "scheduler"}
 	if found = slices.Compact(found); !slices.Equal(found, want) {
 		t.Errorf("images of %v, want %v: a value does not reach its container", found, want)
+	}
+}
+
+// TestPodsAreOnlyOnNodesWithImages: with images for one architecture, every pod with an image of the release requires it, or a label that the installer sets
+// after the discovery has run on the node.
+func TestPodsAreOnlyOnNodesWithImages(t *testing.T) {
+	flags := []string{"--set", "images.architectures={arm64}"}
+	checked := 0
+	for _, object := range slices.Concat(templated(t, "tessera-system", flags...), operands(t, flags...)) {
+		pods, has := template(t, object)
+		if !has || slices.ContainsFunc(slices.Collect(maps.Keys(pods.Spec.NodeSelector)), func(key string) bool { return strings.Contains(key, "tessera.dev/") }) {
+			continue
+		}
+		ours := func(c corev1.Container) bool { return strings.HasPrefix(c.Image, "localhost/tessera/") }
+		if !slices.ContainsFunc(slices.Concat(pods.Spec.InitContainers, pods.Spec.Containers), ours) {
+			continue
+		}
+		checked++
+		name := object.GetKind() + " " + object.GetName()
+		if a := pods.Spec.Affinity; a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+			t.Errorf("%s is placed on nodes of every architecture", name)
+			continue
+		}
+		for _, term := range pods.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+			if !slices.ContainsFunc(term.MatchExpressions, func(r corev1.NodeSelectorRequirement) bool {
+				return r.Key == corev1.LabelArchStable && r.Operator == corev1.NodeSelectorOpIn && slices.Equal(r.Values, []string{"arm64"})
+			}) {
+				t.Errorf("%s has the alternative %v, which lacks the architecture", name, term.MatchExpressions)
+			}
+		}
+	}
+	if checked < 5 {
+		t.Errorf("checked %d workloads, want installer, two hooks, discovery and scheduler", checked)
 	}
 }

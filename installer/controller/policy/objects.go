@@ -30,6 +30,7 @@ import (
 func (r *Reconciler) deploy(ctx context.Context, p *pass) error {
 	p.input.Drivers = p.driverSets()
 	p.chooseRuntimeHandler()
+	p.reportArchitectures()
 	var err error
 	if p.input.SchedulerAvailable, err = r.schedulerAvailable(ctx); err != nil {
 		return err

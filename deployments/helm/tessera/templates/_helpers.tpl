@@ -49,6 +49,17 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- end }}
 {{- end -}}
 
+{{/* The node affinity of pods with the release's images. Empty if images exist for all architectures. */}}
+{{- define "tessera.built" -}}
+{{- with .Values.images.architectures -}}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+    - matchExpressions:
+      - {key: kubernetes.io/arch, operator: In, values: {{ toJson . }}}
+{{- end }}
+{{- end -}}
+
 {{/* Fails for values that the chart does not support. */}}
 {{- define "tessera.check" -}}
 {{- $agent := (.Values.clusterPolicy | default dict).nodeAgent | default dict -}}
