@@ -78,20 +78,20 @@ func (w *world) collectGarbage() {
 		APIVersion: v1alpha1.APIVersion, Kind: "ClusterPolicy", Name: "absent", UID: "absent",
 	}}}}
 	w.must(w.admin.Create(w.Context(), first))
-	w.poll(func(ctx context.Context) error { return errors.Join(process.Alive(), w.absent(ctx, first)) })
+	w.poll(func() error { return errors.Join(process.Alive(), w.absent(first)) })
 }
 
 // poll waits until do succeeds.
-func (w *world) poll(do func(context.Context) error) {
+func (w *world) poll(do func() error) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), limit)
 	defer cancel()
-	w.must(harness.Poll(ctx, do))
+	w.must(harness.Poll(ctx, func(context.Context) error { return do() }))
 }
 
 // absent returns an error while an object exists.
-func (w *world) absent(ctx context.Context, object client.Object) error {
-	err := w.admin.Get(ctx, client.ObjectKeyFromObject(object), object)
+func (w *world) absent(object client.Object) error {
+	err := w.admin.Get(w.Context(), client.ObjectKeyFromObject(object), object)
 	if err == nil {
 		return fmt.Errorf("%T %s exists", object, object.GetName())
 	}
@@ -130,11 +130,11 @@ func TestADeletedPolicyTakesItsOperandsAlong(t *testing.T) {
 			}
 			policy := get(w, &v1alpha1.ClusterPolicy{}, "", v1alpha1.ClusterPolicyName)
 			w.must(w.admin.Delete(t.Context(), policy, client.PropagationPolicy(test.order)))
-			w.poll(func(ctx context.Context) error {
+			w.poll(func() error {
 				if left := w.operands(); len(left) > 0 {
 					return fmt.Errorf("these operands exist: %v", slices.Sorted(maps.Keys(left)))
 				}
-				return w.absent(ctx, policy)
+				return w.absent(policy)
 			})
 			if w.gpunode("n1").Status.Phase == "" {
 				t.Error("the GPUNode lost its status")
@@ -162,7 +162,7 @@ func TestOperandsOfAnOlderReleaseAreAdopted(t *testing.T) {
 	}
 	pods := w.podUIDs("tessera-driver", "tessera-node")
 	w.start()
-	w.poll(func(context.Context) error {
+	w.poll(func() error {
 		if missing := w.unowned(); missing != "" {
 			return errors.New(missing)
 		}
