@@ -49,6 +49,9 @@ type GPUNodeSpec struct {
 	// MIGMode is the desired MIG mode of the node's GPUs. Empty: the mode is not changed.
 	// +optional
 	MIGMode MIGMode `json:"migMode,omitempty"`
+	// DriverRestart is the UID of the driver's pod for which the node may be drained. The rollout sets it to status.driverRestart.
+	// +optional
+	DriverRestart string `json:"driverRestart,omitempty"`
 	// Maintenance takes the GPUs out of service. While it is set, the agent refuses to prepare new claims and reports its ID.
 	// +optional
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
@@ -152,6 +155,9 @@ type GPUNodeStatus struct {
 	// Attempt is the last failed driver. Absent if the last driver succeeded.
 	// +optional
 	Attempt *Attempt `json:"attempt,omitempty"`
+	// DriverRestart is the UID of the driver's pod if it cannot start while pods use the loaded driver. Absent if it runs, or failed otherwise.
+	// +optional
+	DriverRestart string `json:"driverRestart,omitempty"`
 	// Hardware is the report of the discovery.
 	// +optional
 	Hardware *HardwareStatus `json:"hardware,omitempty"`

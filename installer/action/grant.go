@@ -18,17 +18,20 @@ type Grant struct {
 	Driver    *v1alpha1.DesiredDriver
 	AgentPool string
 	MIGMode   v1alpha1.MIGMode
+	// DriverRestart is the driver's pod for which the node may be drained.
+	DriverRestart string
 }
 
 // GrantOf returns what a GPUNode has been granted.
 func GrantOf(node *v1alpha1.GPUNode) Grant {
-	return Grant{Driver: node.Spec.Driver, AgentPool: node.Spec.AgentPool, MIGMode: node.Spec.MIGMode}
+	return Grant{Driver: node.Spec.Driver, AgentPool: node.Spec.AgentPool, MIGMode: node.Spec.MIGMode, DriverRestart: node.Spec.DriverRestart}
 }
 
 // WriteGrant sets the granted part of a GPUNode's spec.
 func (c Cluster) WriteGrant(ctx context.Context, node *v1alpha1.GPUNode, grant Grant) error {
 	old := node.DeepCopy()
 	node.Spec.Driver, node.Spec.AgentPool, node.Spec.MIGMode = grant.Driver.DeepCopy(), grant.AgentPool, grant.MIGMode
+	node.Spec.DriverRestart = grant.DriverRestart
 	if equality.Semantic.DeepEqual(old.Spec, node.Spec) {
 		return nil
 	}

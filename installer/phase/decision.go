@@ -60,6 +60,8 @@ type Decision struct {
 	// Good reports whether Adopt records the driver as good: the node is in service with it.
 	Good    bool
 	Attempt *v1alpha1.Attempt
+	// DriverRestart is the driver's pod that cannot start while the GPUs are in use; "" if there is none.
+	DriverRestart string
 	// After is the delay until the next evaluation, such as the end of a timeout. Zero means that only an event triggers one.
 	After time.Duration
 	// Conditions are the current validations, by condition type.

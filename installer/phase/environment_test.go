@@ -90,18 +90,28 @@ func driverMoves(w *world) bool {
 			w.loaded = 0
 		}
 	case !here && w.labelDriver != 0:
-		w.driver, w.driverDigest, w.driverLate = PodPending, w.labelDriver, false
+		w.driver, w.driverDigest, w.driverLate, w.driverInUse = PodPending, w.labelDriver, false, false
+		if w.reloads {
+			w.driverUID = or[uint8](w.driverUID == 1, 2, 1)
+		}
 	case w.driver == PodPending && !w.supported():
 		w.driver = PodFailed // by the verb preflight
+	case w.driver == PodPending && w.reloads && w.loaded != 0 && w.prepared:
+		w.driver, w.driverInUse = PodFailed, true // by the verb unload
 	case w.driver == PodPending && (w.loaded == 0 || w.loaded == w.driverDigest || !w.prepared):
 		w.driver = PodStarting
-		if w.loaded != w.driverDigest {
+		if w.loaded != w.driverDigest || w.reloads {
 			w.loaded = 0
 		}
 	case w.driver == PodStarting && w.badDriver == w.driverDigest:
 		w.driver = PodFailed
 	case w.driver == PodStarting:
 		w.driver, w.loaded, w.driverLate = PodReady, w.driverDigest, false
+	case w.driver == PodFailed && w.driverInUse:
+		if w.prepared {
+			return false
+		}
+		w.driver, w.driverLate, w.driverInUse = PodPending, false, false
 	case w.driver == PodFailed && w.badDriver != w.driverDigest && w.supported():
 		w.driver, w.driverLate = PodPending, false
 	default:
@@ -178,10 +188,10 @@ func grant(w *world) bool {
 		return false
 	}
 	spec := or(w.host == 0, w.wanted, w.spec)
-	if w.spec == spec && w.mig == w.wantedMIG {
+	if w.spec == spec && w.mig == w.wantedMIG && w.restart == w.wantsRestart {
 		return false
 	}
-	w.spec, w.mig = spec, w.wantedMIG
+	w.spec, w.mig, w.restart = spec, w.wantedMIG, w.wantsRestart
 	return true
 }
 
@@ -201,7 +211,7 @@ func reboot(w *world) bool {
 	w.boot++
 	w.loaded, w.surveyed = 0, false
 	if w.driver != PodAbsent && w.driver != PodTerminating {
-		w.driver, w.driverLate = PodPending, false
+		w.driver, w.driverLate, w.driverInUse = PodPending, false, false
 	}
 	if w.agent == PodReady || w.agent == PodFailed {
 		w.agent, w.agentLate = PodStarting, false
@@ -299,7 +309,7 @@ func lose(w *world) bool {
 	*w = world{
 		wanted: w.wanted, wantedMIG: w.wantedMIG, unmanaged: w.unmanaged, sandbox: w.sandbox, noAgent: w.noAgent, paused: w.paused,
 		plugin: w.plugin, conflict: w.conflict, ready: w.ready, cordoned: w.cordoned, gone: w.gone, noDriver: w.noDriver, setGone: w.setGone,
-		host: w.host, refuse: w.refuse, kernel: w.kernel, lastID: w.lastID, boot: w.boot,
+		host: w.host, refuse: w.refuse, kernel: w.kernel, reloads: w.reloads, driverInUse: w.driverInUse, driverUID: w.driverUID, lastID: w.lastID, boot: w.boot,
 		labelDriver: w.labelDriver, labelAgent: w.labelAgent, labelToolkit: w.labelToolkit, labelReady: w.labelReady, labelMaint: w.labelMaint,
 		driver: w.driver, driverDigest: w.driverDigest, driverLate: w.driverLate, agent: w.agent, toolkit: w.toolkit, cdi: w.cdi,
 		operation: or(w.operation == PodAbsent, PodAbsent, PodTerminating), loaded: w.loaded, mode: w.mode, gate: w.gate,

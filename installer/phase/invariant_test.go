@@ -98,6 +98,9 @@ var invariants = []invariant{
 	{"a failure goes back to the last good driver", func(w *world, d Decision) bool {
 		return d.Action == RollBack && d.Attempt != nil && !d.Attempt.Undisturbed() && numberOf(d.Driver) != w.lastGood && !ofMode(d.Attempt.Digest)
 	}, false},
+	{"no pod is evicted for a driver whose restart is not granted", func(w *world, d Decision) bool {
+		return (d.Action == Evict || d.Action == Taint) && w.spec == w.labelDriver && w.driverInUse && w.restart != w.driverUID && !w.unmanaged && !w.noAgent && w.mig == w.mode
+	}, false},
 	{"no rollback to a driver of another kernel", func(w *world, d Decision) bool {
 		return d.Action == RollBack && d.Attempt != nil && !d.Attempt.Undisturbed() && w.kernel != 0 && w.surveyed && numberOf(d.Driver) != w.kernel && !ofMode(d.Attempt.Digest)
 	}, false},
@@ -170,6 +173,9 @@ func dishonest(w *world) string {
 			w.phase == v1alpha1.PhaseBlocked, "", "what does not work does not end in Failed")
 	case w.kernel != 0 && w.spec != w.kernel:
 		return or(w.phase == v1alpha1.PhaseFailed && (w.paused || w.cordoned || !w.ready || w.attempts >= 2), "", "a driver of another kernel does not end in Failed")
+	case w.driverInUse:
+		return or(w.phase == v1alpha1.PhaseFailed && w.reason == ReasonDriverInUse && w.labelReady && !w.tainted && (w.paused || w.cordoned || !w.ready || w.blocked || w.attempts >= 2), "",
+			"a driver that cannot start is not restarted")
 	case w.operation != PodAbsent || w.check != ValidationNone || w.leftover:
 		return "what served its turn is left behind"
 	case w.phase == v1alpha1.PhaseBlocked && w.step == v1alpha1.StepDrain && w.spec == w.lastGood && (w.unreadable || w.blocked && w.user != PodAbsent):

@@ -52,6 +52,11 @@ func scenarios() []scenario {
 		{"MIG mode and driver", with(upgrade(1), func(w *world) { w.wantedMIG = true }), []string{"bad mode", "bad driver 2", "reboot", "cordon"}, true},
 		{"upgrade that fails its proof", with(upgrade(1), func(w *world) { w.badCheck = true }), []string{"bad check", "user comes", "edit to 3", "reboot"}, false},
 		{"bare", bare(2), []string{"reboot", "bad driver 1", "bad agent", "bad check", "delete agent", "plugin", "conflict", "opt out", "cordon", "not ready"}, true},
+		{"a driver that cannot start under load", with(busy(2), func(w *world) { w.wanted, w.reloads, w.driverUID = 1, true, 1 }),
+			[]string{"delete driver", "budget", "pause", "cordon", "reboot", "user goes", "user comes", "edit to 2"}, true},
+		{"a driver that failed under load", with(busy(1), func(w *world) {
+			w.wanted, w.reloads, w.driverUID, w.driver, w.driverInUse, w.phase = 1, true, 1, PodFailed, true, v1alpha1.PhaseFailed
+		}), []string{"budget", "pause", "reboot", "agent breaks"}, true},
 		{"another kernel", with(busy(2), func(w *world) { w.wanted, w.kernel = 1, 1 }), []string{"new kernel", "bad driver 2", "reboot", "pause", "cordon", "delete agent"}, true},
 		{"a GPU is reset", with(busy(2), func(w *world) { w.wanted, w.user, w.prepared = 1, PodAbsent, false }),
 			[]string{"reset a GPU", "delete agent", "lose status", "reboot", "edit to 2", "opt out", "agent off"}, true},

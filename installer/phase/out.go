@@ -117,6 +117,8 @@ func (v *view) purpose() string {
 	switch {
 	case v.retires():
 		return "Tessera is being removed from the node"
+	case v.restarts():
+		return "the driver restarts"
 	case v.operation() == v1alpha1.OperationMIGMode:
 		return fmt.Sprintf("the MIG mode changes to %s", v.Spec.MIGMode)
 	case v.Spec.Driver != nil && v.Spec.Driver.Version != "":

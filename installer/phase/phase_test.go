@@ -25,6 +25,12 @@ func changing() Observed {
 	return w.observe()
 }
 
+// underLoad replaces the driver's pod by one that cannot start, because a pod uses the GPUs and the image reloads the modules.
+func underLoad(o *Observed) {
+	o.Driver = Pod{UID: "replaced", State: PodFailed, Digest: digest(1), Reason: ReasonModuleInUse, Message: "nvidia is in use by python (7)"}
+	o.Drain.Holders = []string{"user/pod"}
+}
+
 // TestDecisions checks the decisions for single observations. The model test covers sequences.
 func TestDecisions(t *testing.T) {
 	agentPod := func(o *Observed, state PodState, away time.Duration) {
@@ -51,6 +57,26 @@ func TestDecisions(t *testing.T) {
 			o.Wanted.Driver, o.Spec.Driver, o.Driver, o.Node.Labels.Driver, o.Status.Validated.Digest = false, nil, Pod{}, "", ""
 			o.Status.Hardware.LoadedDriver = "525.60.13"
 		}, "Blocked// HostDriverTooOld Wait", "525.60.13 is installed on the host and is older than the minimum 535"},
+		// NVIDIA/gpu-operator#2166, #83.
+		{"the driver's pod was replaced under load", ready, underLoad, "Failed// DriverInUse Wait",
+			"cannot start while the GPUs are in use: ModuleInUse: nvidia is in use by python (7); pods keep their GPUs"},
+		{"it names the pods, and what starts the driver", ready, underLoad, "Failed// DriverInUse Wait",
+			v1alpha1.AnnotationResume + " on the policy; pods that use the GPUs: user/pod"},
+		{"the rollout grants a drain", ready, func(o *Observed) { underLoad(o); o.Spec.DriverRestart = "replaced" }, "Upgrading/Taint/ EnteringMaintenance Taint", ""},
+		{"the drain was granted for an earlier pod", ready, func(o *Observed) { underLoad(o); o.Spec.DriverRestart = "earlier" }, "Failed// DriverInUse Wait", ""},
+		{"it was not loaded since the boot", ready, func(o *Observed) {
+			underLoad(o)
+			o.Spec.DriverRestart, o.Node.BootID, o.Status.Hardware.BootID, o.Status.Hardware.LoadedDriver = "replaced", "boot-1", "boot-1", ""
+		}, "DriverInstalling// DriverStarting Wait", ""},
+		{"after the drain kubelet starts it again", changing, func(o *Observed) {
+			underLoad(o)
+			o.Spec.Driver, o.Spec.DriverRestart, o.Drain, o.Agent = desired(1), "replaced", Drain{}, Pod{}
+			o.Node.Labels.Agent, o.Node.Labels.Driver, o.Status.Step = "", short(1), v1alpha1.StepOperate
+		}, "Upgrading/Operate/ DriverStarting Wait", "to start after the drain"},
+		{"a drain that was given up", changing, func(o *Observed) {
+			underLoad(o)
+			o.Spec.Driver, o.Node.Labels.Driver = desired(1), short(1)
+		}, "Upgrading/Restore/ Restoring Leave", ""},
 		// NVIDIA/gpu-operator#910, #682, #933.
 		{"no precompiled driver for the kernel, and none that was good supports it", ready, func(o *Observed) {
 			o.Status.Hardware.OS, o.Status.Hardware.Kernel = "ubuntu24.04", "6.9.0"

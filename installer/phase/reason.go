@@ -29,6 +29,7 @@ const (
 	ReasonDriverFailed      = "DriverFailed"
 	ReasonDriverTimeout     = "DriverTimeout"
 	ReasonDriverRemoving    = "DriverRemoving"
+	ReasonDriverInUse       = "DriverInUse"
 
 	// The runtime and the agent.
 	ReasonToolkitStarting = "ToolkitStarting"

@@ -15,7 +15,7 @@ type rule struct {
 
 // rules returns all rules in order. Each part of the lifecycle has its own file.
 func rules() []rule {
-	return slices.Concat(refusals, lost, notAvailable, outOfService, swap, absence, runtime, modes, agents, proof, restore)
+	return slices.Concat(refusals, lost, notAvailable, outOfService, swap, inUseRules, placement, absence, runtime, modes, agents, proof, restore)
 }
 
 // ordered is the rule table of Next.
@@ -26,12 +26,17 @@ func Next(o Observed) Decision { return decide(&o, ordered) }
 
 func decide(o *Observed, table []rule) Decision {
 	v := viewOf(o)
+	d := match(v, table)
+	d.Conditions, d.DriverRestart = conditions(v), v.driverRestart()
+	return d
+}
+
+// match returns the decision of the first rule that matches.
+func match(v *view, table []rule) Decision {
 	for _, r := range table {
 		if r.when(v) {
-			d := r.then(v)
-			d.Conditions = conditions(v)
-			return d
+			return r.then(v)
 		}
 	}
-	return Decision{Phase: v1alpha1.PhaseReady, Reason: ReasonInService, Action: Wait, Conditions: conditions(v)}
+	return Decision{Phase: v1alpha1.PhaseReady, Reason: ReasonInService, Action: Wait}
 }

@@ -49,7 +49,7 @@ func perform(w *world, d Decision) {
 		}
 	case RollBack:
 		performAttempt(w, d)
-		w.spec, w.mig = numberOf(d.Driver), d.MIGMode != ""
+		w.spec, w.mig, w.restart = numberOf(d.Driver), d.MIGMode != "", 0
 	}
 }
 
@@ -82,9 +82,11 @@ func install(w *world, d Decision) {
 
 // writeStatus writes phase, step and reason to the status if they differ.
 func writeStatus(w *world, d Decision) bool {
-	if w.phase == d.Phase && w.step == d.Step && w.reason == d.Reason {
+	wantsRestart := uint8(slices.Index(podUIDs, d.DriverRestart))
+	if w.phase == d.Phase && w.step == d.Step && w.reason == d.Reason && w.wantsRestart == wantsRestart {
 		return false
 	}
+	w.wantsRestart = wantsRestart
 	if w.phase != d.Phase || w.step != d.Step {
 		w.late, w.attemptStep = false, false
 	}

@@ -38,6 +38,10 @@ var swap = []rule{
 	}, func(*view) Decision {
 		return blocked(ReasonNoDriver, "the host has no driver and no policy installs one; install a driver on the host, or set driver.enabled: true")
 	}},
+}
+
+// placement starts the desired driver.
+var placement = []rule{
 	{"place driver", func(v *view) bool {
 		return v.driver != "" && v.Node.Labels.Driver != v1alpha1.DriverLabelValue(v.driver)
 	}, func(v *view) Decision {
@@ -52,6 +56,8 @@ var swap = []rule{
 			spent = v.Now.Sub(v.Driver.Since)
 		}
 		switch {
+		case v.restarts() && spent < limit:
+			return v.installing(ReasonDriverStarting, "waiting for the driver container to start after the drain"+v.Driver.why()).until(limit, spent)
 		case v.Driver.State == PodFailed || v.Driver.State == PodSucceeded:
 			return v.fail(v1alpha1.StepOperate, ReasonDriverFailed, "the driver container failed"+v.Driver.why()+v.driverAdvice())
 		case spent >= limit:

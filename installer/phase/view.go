@@ -125,7 +125,8 @@ func (v *view) otherMIGMode() bool {
 
 // mustLeave reports whether the agent must stop, and with it the GPUs go out of service.
 func (v *view) mustLeave() bool {
-	return v.Node.Labels.Agent != "" && (v.agent == "" || v.otherDriver() && v.loaded() || v.otherMIGMode() && v.Operation.State == PodAbsent)
+	return v.Node.Labels.Agent != "" && (v.agent == "" || v.otherDriver() && v.loaded() || v.restarts() && v.loaded() ||
+		v.otherMIGMode() && v.Operation.State == PodAbsent)
 }
 
 // validated reports whether the node has been validated in this boot, with this driver, and since the agent last stopped for a maintenance.

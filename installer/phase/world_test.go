@@ -50,6 +50,10 @@ type world struct {
 	driver       PodState
 	driverDigest uint8
 	driverLate   bool
+	// reloads reports whether the driver's image reloads the modules when it starts. driverInUse reports whether it failed because they are in use.
+	reloads, driverInUse bool
+	// driverUID identifies the driver's pod, restart is the pod whose replacement is granted, wantsRestart that in the status.
+	driverUID, restart, wantsRestart uint8
 	// kernel is the running kernel if drivers are precompiled: a driver supports only the kernel with its own number.
 	kernel        uint8
 	agent         PodState
@@ -130,6 +134,7 @@ func numberOf(d *v1alpha1.DesiredDriver) uint8 {
 
 var (
 	hostVersion = []string{"", "580.1", "470.1"}
+	podUIDs     = []string{"", "first", "second"}
 	ids         = []string{"", "one", "two"}
 	bootIDs     = []string{"boot-0", "boot-1", "boot-2", "boot-3"}
 )
@@ -185,8 +190,12 @@ func (w *world) observePods(o *Observed) {
 	}
 	o.Driver = Pod{Name: "driver", State: w.driver, Since: since(w.driverLate)}
 	if w.driver != PodAbsent {
-		o.Driver.Digest = digest(w.driverDigest)
+		o.Driver.Digest, o.Driver.UID = digest(w.driverDigest), podUIDs[w.driverUID]
 	}
+	if w.driver == PodFailed && w.driverInUse {
+		o.Driver.Reason = ReasonModuleInUse
+	}
+	o.Spec.DriverRestart, o.Status.DriverRestart = podUIDs[w.restart], podUIDs[w.wantsRestart]
 	o.Agent = Pod{Name: "agent", UID: "new", State: w.agent, Since: since(w.agentLate)}
 	if !w.agentNew {
 		o.Agent.Since = began.Add(-time.Hour)

@@ -82,3 +82,46 @@ func TestFieldsDecideWhoBegins(t *testing.T) {
 		})
 	}
 }
+
+// inUse makes a node one whose driver's pod cannot start while pods use the loaded driver.
+func inUse(n *rollout.Node) {
+	n.Wanted, n.Phase, n.Change, n.DriverRestart = n.Current, v1alpha1.PhaseFailed, true, true
+}
+
+// TestDriversInUseKeepAllLimits checks that the restarts of a whole fleet's drivers, as after a deletion of all driver pods, are limited like an upgrade:
+// nodes whose pods keep their GPUs are in service, and a restart that fails holds the others.
+func TestDriversInUseKeepAllLimits(t *testing.T) {
+	granted := func(n *rollout.Node, phase v1alpha1.NodePhase) { n.Change, n.Changing, n.Phase = false, true, phase }
+	for name, c := range map[string]struct {
+		given func(*rollout.Fleet)
+		want  int
+	}{
+		"maxUnavailable": {func(f *rollout.Fleet) {
+			f.Policy.Canary, f.Policy.MaxParallel = new(intstr.FromInt32(0)), new(int32(0))
+		}, 2},
+		"not automatic":    {func(f *rollout.Fleet) { f.Policy.Auto = new(false) }, 0},
+		"the canary first": {func(f *rollout.Fleet) { f.Policy.MaxParallel = new(int32(0)) }, 1},
+		"the canary returns to service": {func(f *rollout.Fleet) {
+			f.Policy.MaxParallel = new(int32(0))
+			done(&f.Nodes[7], time.Hour) // it has had the driver for long, and was not restarted
+			f.Nodes[7].Wanted, f.Nodes[7].Current, f.Nodes[7].LastGood = "old", "old", "old"
+			f.Nodes[7].Change, f.Nodes[7].DriverRestart, f.Nodes[7].Phase = false, false, v1alpha1.PhaseReady
+			f.Nodes[0].Change, f.Nodes[0].DriverRestart, f.Nodes[0].Phase = false, false, v1alpha1.PhaseUpgrading
+			f.Status = &v1alpha1.RolloutStatus{Digest: "driver-restart", Stage: v1alpha1.RolloutCanary, Since: metav1.NewTime(noon.Add(-time.Minute))}
+		}, 0},
+		"the drivers of two nodes do not start after the drain": {func(f *rollout.Fleet) {
+			f.Policy.Canary, f.Policy.MaxUnavailable = new(intstr.FromInt32(0)), new(intstr.FromString("100%"))
+			granted(&f.Nodes[0], v1alpha1.PhaseFailed)
+			granted(&f.Nodes[1], v1alpha1.PhaseFailed)
+		}, 0},
+	} {
+		f := fleet()
+		for i := range f.Nodes {
+			inUse(&f.Nodes[i])
+		}
+		c.given(&f)
+		if got := rollout.Next(f); len(got.Grant) != c.want {
+			t.Errorf("%s: %d nodes begin (%v), want %d; %+v", name, len(got.Grant), got.Grant, c.want, got.Status)
+		}
+	}
+}

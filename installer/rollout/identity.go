@@ -7,13 +7,32 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// migAim is the part of a rollout's identity for nodes that change their MIG mode.
-const migAim = "mig-mode"
+// Parts of a rollout's identity for nodes that change without another driver: those that change their MIG mode, and those that restart their driver.
+const (
+	migAim     = "mig-mode"
+	restartAim = "driver-restart"
+)
 
-// aim returns the part of a rollout's identity that a node contributes. A MIG mode change has the same aim for all drivers.
+// noAim is the identity if no node contributes a part.
+const noAim = "none"
+
+// keepsDriver reports whether an aim is that of nodes that keep their driver.
+func keepsDriver(aim string) bool { return aim == migAim || aim == restartAim }
+
+// changesDriver reports whether an aim is that of nodes that get another driver.
+func changesDriver(aim string) bool { return !keepsDriver(aim) }
+
+// aim returns the part of a rollout's identity that a node contributes. A MIG mode change has the same aim for all drivers. A node that has made its change
+// and keeps its driver contributes nothing while it returns to service.
 func (n *Node) aim() string {
 	if n.Wanted == n.Current && (n.Change || n.Changing) {
+		if n.DriverRestart {
+			return restartAim
+		}
 		return migAim
+	}
+	if n.Wanted == n.Current && n.Current == n.LastGood {
+		return ""
 	}
 	return v1alpha1.DriverLabelValue(n.Wanted)
 }
@@ -28,7 +47,7 @@ func identity(nodes []*Node) string {
 	}
 	slices.Sort(aims)
 	if len(aims) == 0 {
-		return "none"
+		return noAim
 	}
 	return strings.Join(aims, "+")
 }
@@ -39,7 +58,7 @@ func continues(status *v1alpha1.RolloutStatus, id string) bool {
 		return false
 	}
 	before := strings.Split(status.Digest, "+")
-	return !slices.ContainsFunc(strings.Split(id, "+"), func(a string) bool { return !slices.Contains(before, a) })
+	return id == noAim || !slices.ContainsFunc(strings.Split(id, "+"), func(a string) bool { return !slices.Contains(before, a) })
 }
 
 // resumed reports whether a person has started this rollout or ended its pause.

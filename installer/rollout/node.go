@@ -66,8 +66,11 @@ func (n *Node) serves() bool {
 		return false
 	}
 	inPlace := n.Attempt != nil && n.Attempt.Undisturbed()
-	return n.Phase == v1alpha1.PhaseReady || n.Phase == v1alpha1.PhaseRolledBack || n.Phase == v1alpha1.PhaseBlocked && inPlace
+	return n.Phase == v1alpha1.PhaseReady || n.Phase == v1alpha1.PhaseRolledBack || n.Phase == v1alpha1.PhaseBlocked && inPlace || n.inUse()
 }
+
+// inUse reports whether pods keep the GPUs of a node whose driver's pod cannot start, because its restart has not been granted.
+func (n *Node) inUse() bool { return n.Phase == v1alpha1.PhaseFailed && n.DriverRestart && !n.Changing }
 
 // done reports whether the node has its target and is in service.
 func (n *Node) done() bool {
@@ -82,7 +85,8 @@ func (n *Node) failed() bool {
 	if a := n.attempt(); a != nil {
 		return !a.Undisturbed()
 	}
-	return !n.needs() && n.Current != n.LastGood && n.Phase == v1alpha1.PhaseFailed
+	unfinished := n.Current != n.LastGood || n.DriverRestart && !n.Unseen
+	return !n.needs() && unfinished && n.Phase == v1alpha1.PhaseFailed
 }
 
 // exhausted reports whether the node has used all its attempts. A node whose pods could not be drained has not failed.

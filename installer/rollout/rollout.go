@@ -32,7 +32,9 @@ type Node struct {
 	// Change reports whether the node must change for another reason that takes its GPUs out of service (its MIG mode) and that has not been granted.
 	// Changing reports whether it has been granted and is not complete.
 	Change, Changing bool
-	Phase            v1alpha1.NodePhase
+	// DriverRestart reports whether the node must change, or is changing, because its driver's pod cannot start while pods use the loaded driver.
+	DriverRestart bool
+	Phase         v1alpha1.NodePhase
 	// Down reports whether no pod can use the node's GPUs: its driver failed, and none is loaded since the boot. The node changes its driver at
 	// once, within a separate budget.
 	Down bool

@@ -62,13 +62,14 @@ func (s *surveyed) canaries() int {
 	return min(share(s.Policy.Canary, s.total), s.proven+s.running+len(s.open))
 }
 
-// changed reports whether this rollout changed the node. Earlier MIG modes are not recorded: a node that became Ready since the canary stage counts.
+// changed reports whether this rollout changed the node. Earlier MIG modes and pods are not recorded: a node that became Ready since the
+// canary stage counts.
 func (s *surveyed) changed(n *Node) bool {
 	aims := strings.Split(s.id, "+")
 	if slices.Contains(aims, v1alpha1.DriverLabelValue(n.Wanted)) {
 		return true
 	}
-	return slices.Contains(aims, migAim) && s.Status != nil && s.Status.Stage == v1alpha1.RolloutCanary && !n.Since.Before(s.Status.Since.Time)
+	return slices.ContainsFunc(aims, keepsDriver) && s.Status != nil && s.Status.Stage == v1alpha1.RolloutCanary && !n.Since.Before(s.Status.Since.Time)
 }
 
 // stage returns the stage of the rollout, behind a gate or not. After the soak, a failure of a canary counts like any other failure.
@@ -78,7 +79,7 @@ func (s *surveyed) stage(gate string) v1alpha1.RolloutStage {
 		before = s.Status.Stage
 	}
 	first := s.canaries()
-	watching := before == v1alpha1.RolloutSoak && s.id == migAim
+	watching := before == v1alpha1.RolloutSoak && !slices.ContainsFunc(strings.Split(s.id, "+"), changesDriver)
 	switch {
 	case gate == WaitPaused || gate == WaitManual || gate == WaitFailures:
 		return v1alpha1.RolloutPaused

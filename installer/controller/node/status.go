@@ -27,6 +27,7 @@ func (r *Reconciler) updateGPUNodeStatus(ctx context.Context, o *nodeObservation
 		status.Since = report.Timestamp(o.Now)
 	}
 	status.Phase, status.Step, status.Reason, status.Message = d.Phase, d.Step, d.Reason, d.Message
+	status.DriverRestart = d.DriverRestart
 	status.Components, status.Remediations = componentStatuses(o, old.Components), gpus.Statuses()
 	for _, c := range append(slices.Clip(d.Conditions), gpus.Conditions()...) {
 		setCondition(&status, &o.Observation, c)

@@ -96,13 +96,23 @@ func (m member) current() string {
 	return ""
 }
 
-// change returns the digest of the driver that the node is to have, and whether the node must change for it or for its MIG mode.
+// change returns the digest of the driver that the node is to have, and whether the node must change for it, for its MIG mode or to restart it.
 func (m member) change() (wanted string, changes bool) {
 	wanted = m.current()
 	if m.wanted != nil {
 		wanted = m.wanted.Digest
 	}
-	return wanted, wanted != m.current() || m.modeChanges()
+	return wanted, wanted != m.current() || m.modeChanges() || m.restartWanted()
+}
+
+// restartWanted reports whether the driver's pod cannot start while the GPUs are in use, and its replacement after a drain has not been granted.
+func (m member) restartWanted() bool {
+	return m.gpunode.Status.DriverRestart != "" && !m.restarting()
+}
+
+// restarting reports whether the replacement of the driver's pod has been granted and is not complete.
+func (m member) restarting() bool {
+	return m.gpunode.Status.DriverRestart != "" && m.gpunode.Spec.DriverRestart == m.gpunode.Status.DriverRestart
 }
 
 // modeChanges reports whether the node is to have another MIG mode than it has been granted.

@@ -85,13 +85,14 @@ func (m member) rolloutNode() rollout.Node {
 	status := m.gpunode.Status
 	n := rollout.Node{
 		Name: m.node.Name, Current: m.current(), Phase: status.Phase, Since: status.Since.Time, Attempt: status.Attempt, Pods: m.pods,
-		New:       m.neverInService(),
-		Change:    m.modeChanges(),
-		Changing:  m.modeChanging(),
-		Down:      m.down(),
-		Unseen:    m.gpunode.Generation != status.ObservedGeneration,
-		Available: available(m.node),
-		Skipped:   m.node.Labels[v1alpha1.LabelSkipUpgrade] == "true" || m.gpunode.Annotations[v1alpha1.AnnotationPause] != "",
+		New:           m.neverInService(),
+		Change:        m.modeChanges() || m.restartWanted(),
+		Changing:      m.modeChanging() || m.restarting(),
+		Down:          m.down(),
+		DriverRestart: status.DriverRestart != "",
+		Unseen:        m.gpunode.Generation != status.ObservedGeneration,
+		Available:     available(m.node),
+		Skipped:       m.node.Labels[v1alpha1.LabelSkipUpgrade] == "true" || m.gpunode.Annotations[v1alpha1.AnnotationPause] != "",
 	}
 	n.Wanted, _ = m.change()
 	if d := status.LastGoodDriver; d != nil {
@@ -152,8 +153,11 @@ func (r *Reconciler) grant(ctx context.Context, m member, turn granting) error {
 	spec := m.gpunode.Spec
 	g := action.GrantOf(m.gpunode)
 	g.AgentPool = m.assignment.AgentPool
+	if g.DriverRestart != m.gpunode.Status.DriverRestart {
+		g.DriverRestart = "" // of a pod that has been replaced
+	}
 	if turn == grantAll {
-		g.MIGMode = m.assignment.MIGMode
+		g.MIGMode, g.DriverRestart = m.assignment.MIGMode, m.gpunode.Status.DriverRestart
 	}
 	if turn != grantNothing && m.wanted != nil {
 		g.Driver = m.wanted
@@ -161,7 +165,7 @@ func (r *Reconciler) grant(ctx context.Context, m member, turn granting) error {
 	if m.assignment.MIGMode == "" {
 		g.MIGMode = ""
 	}
-	if equality.Semantic.DeepEqual(g.Driver, spec.Driver) && g.AgentPool == spec.AgentPool && g.MIGMode == spec.MIGMode {
+	if equality.Semantic.DeepEqual(g.Driver, spec.Driver) && g.AgentPool == spec.AgentPool && g.MIGMode == spec.MIGMode && g.DriverRestart == spec.DriverRestart {
 		return nil
 	}
 	return r.Cluster.WriteGrant(ctx, m.gpunode.DeepCopy(), g) // a copy, because the original belongs to the cache

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/controller/catalog"
@@ -141,5 +142,51 @@ func TestDownNodeIsGrantedItsDriverAlone(t *testing.T) {
 	passes(t, newReconciler(t, c))
 	if got := grantOf(t, c, "n"); got.Driver.Digest == "old" || got.MIGMode != "" {
 		t.Errorf("granted %+v with MIG mode %q", got.Driver, got.MIGMode)
+	}
+}
+
+// TestDriverInUseIsGrantedADrain checks that the rollout grants the drain of a node whose driver's pod cannot start under load where the policy allows it,
+// and takes the grant back when the pod runs or has been replaced.
+func TestDriverInUseIsGrantedADrain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		auto           bool
+		status, before string
+		want           string
+	}{
+		"automatic":                    {true, "pod", "", "pod"},
+		"not automatic":                {false, "pod", "", ""},
+		"granted before it was paused": {false, "pod", "pod", "pod"},
+		"the pod runs":                 {true, "", "pod", ""},
+		"the pod was replaced":         {false, "other", "pod", ""},
+	} {
+		objects := freshCluster()
+		gpunode := objects[3].(*v1alpha1.GPUNode)
+		c := controllertest.NewClient(t, objects...)
+		passes(t, newReconciler(t, c)) // grants the driver
+		granted := grantOf(t, c, "n").Driver
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(gpunode), gpunode); err != nil {
+			t.Fatal(err)
+		}
+		gpunode.Spec.DriverRestart, gpunode.Status.DriverRestart = test.before, test.status
+		gpunode.Status.Phase, gpunode.Status.LastGoodDriver = v1alpha1.PhaseFailed, granted
+		gpunode.Status.Validated = &v1alpha1.Validated{BootID: "b", Digest: granted.Digest}
+		status := gpunode.Status
+		if err := c.Update(t.Context(), gpunode); err != nil {
+			t.Fatal(err)
+		}
+		gpunode.Status = status
+		if err := c.Status().Update(t.Context(), gpunode); err != nil {
+			t.Fatal(err)
+		}
+		policy := readPolicy(t, c)
+		policy.Spec.Upgrade.Auto = &test.auto
+		if err := c.Update(t.Context(), policy); err != nil {
+			t.Fatal(err)
+		}
+		passes(t, newReconciler(t, c))
+		if got := grantOf(t, c, "n").DriverRestart; got != test.want {
+			t.Errorf("%s: granted the drain for %q, want %q", name, got, test.want)
+		}
 	}
 }

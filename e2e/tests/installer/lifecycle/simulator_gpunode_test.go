@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -32,7 +31,7 @@ func (s *simulator) syncDiscovery(ctx context.Context, now *snapshot) error {
 		}
 		want := v1alpha1.HardwareStatus{
 			BootID: node.Status.NodeInfo.BootID, GPUs: max(1, m.gpus), PCI: []string{"2330"}, Kernel: m.kernel, OS: m.os, Architecture: "amd64",
-			HostDriver: m.hostDriver, LoadedDriver: loadedDriver(now, m), Runtime: "containerd://2.2.1", CDI: true,
+			HostDriver: m.hostDriver, LoadedDriver: s.loadedDriver(now, m), Runtime: "containerd://2.2.1", CDI: true,
 		}
 		if have := now.gpunodes.Items[at].Status.Hardware; have != nil && equality.Semantic.DeepEqual(*have, want) {
 			continue
@@ -70,7 +69,7 @@ func (s *simulator) syncAgents(ctx context.Context, now *snapshot) error {
 		}
 		m, _ := s.machineOf(g.Name)
 		want := v1alpha1.AgentStatus{
-			Version: "v1", PodUID: string(pod.UID), BootID: m.bootID(), Ready: true, DriverVersion: loadedDriver(now, m),
+			Version: "v1", PodUID: string(pod.UID), BootID: m.bootID(), Ready: true, DriverVersion: s.loadedDriver(now, m),
 			GPUs: max(1, m.gpus), Product: "NVIDIA H100 80GB HBM3", Memory: 80 << 30, Architecture: "Hopper", ComputeCapability: "9.0",
 		}
 		if maintenance := g.Spec.Maintenance; maintenance != nil {
@@ -98,15 +97,18 @@ func (s *simulator) machineOf(node string) (m machine, known bool) {
 	return m, known
 }
 
-// loadedDriver returns the version of the driver in the kernel: that of a ready driver container, else the host's.
-func loadedDriver(now *snapshot, m machine) string {
+// loadedDriver returns the version of the driver in the kernel: that of the driver container that loaded it in this boot, else the host's. Modules outlive
+// their container while claims are prepared: modules in use cannot be removed (delete_module(2), EWOULDBLOCK).
+func (s *simulator) loadedDriver(now *snapshot, m machine) string {
 	pod := findOperandPod(now, m.name, "tessera-driver")
-	if !isPodReady(pod) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	loaded, exists := s.modules[m.name]
+	if !exists || loaded.boot != m.boot || !isPodReady(pod) && countPrepared(now, m.name) == 0 {
+		delete(s.modules, m.name)
 		return m.hostDriver
 	}
-	_, tag, _ := strings.Cut(pod.Spec.Containers[0].Image, ":")
-	version, _, _ := strings.Cut(tag, "-")
-	return version
+	return loaded.version
 }
 
 // countPrepared returns the number of devices of a node that claims hold without admin access.

@@ -41,6 +41,10 @@ type simulator struct {
 	machines map[string]machine
 	// driverFaults are faults of driver containers, by "<node> <part of the image>"; the node may be *.
 	driverFaults map[string]driverFault
+	// reloadsDriver reports whether drivers reload the modules when they start, as NVIDIA's images before January 2026 and precompiled ones do.
+	reloadsDriver bool
+	// modules are the modules that driver containers have loaded, by node.
+	modules map[string]driverModules
 	// crashState is the container state of drivers with driverCrashes; nil is waiting in CrashLoopBackOff.
 	crashState *corev1.ContainerState
 	// failingValidations are nodes whose validation pods fail.
@@ -75,6 +79,12 @@ const (
 	driverImageMissing driverFault = "image missing" // its image cannot be pulled
 )
 
+// driverModules are the loaded modules of a driver container: its version, and the boot in which it loaded them.
+type driverModules struct {
+	version string
+	boot    int
+}
+
 // newSimulator starts a simulator of the cluster behind g. An error of a component other than a conflict fails the test.
 func newSimulator(t *testing.T, g *ground, admin client.Client) *simulator {
 	t.Helper()
@@ -82,7 +92,7 @@ func newSimulator(t *testing.T, g *ground, admin client.Client) *simulator {
 	s := &simulator{
 		admin: admin, subscribers: map[chan struct{}]bool{}, machines: map[string]machine{}, driverFaults: map[string]driverFault{},
 		failingValidations: map[string]bool{}, started: time.Now(), phases: map[string][]string{}, preparedAtStop: map[string]int{},
-		heldGPUs: map[string]int{},
+		heldGPUs: map[string]int{}, modules: map[string]driverModules{},
 	}
 	var err error
 	if s.cache, err = cache.New(g.config, cache.Options{Scheme: g.scheme}); err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/preflight"
+	"github.com/tessera-gpu/tessera/installer/host/unload"
 )
 
 // labelDaemonSet names the DaemonSet of a pod. An annotation of the same key has the template that the pod was made from.
@@ -115,6 +116,9 @@ func (s *simulator) syncPods(ctx context.Context, now *snapshot) error {
 			continue
 		}
 		want := s.podStatus(pod)
+		if pod.Labels["app.kubernetes.io/name"] == "tessera-driver" {
+			want = s.startDriver(now, pod, want)
+		}
 		if equality.Semantic.DeepDerivative(want, pod.Status) {
 			continue
 		}
@@ -174,12 +178,35 @@ func (s *simulator) preflightStatus(pod *corev1.Pod) *corev1.PodStatus {
 	if result.Reason == "" {
 		return nil
 	}
+	return new(initFailure(result))
+}
+
+// startDriver returns the status of a driver's pod, and records the modules that it loads. An image that reloads the modules fails when it starts while
+// claims are prepared: the verb unload refuses to remove modules in use.
+func (s *simulator) startDriver(now *snapshot, pod *corev1.Pod, want corev1.PodStatus) corev1.PodStatus {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	m := s.machines[pod.Spec.NodeName]
+	loaded, exists := s.modules[m.name]
+	if s.reloadsDriver && exists && loaded.boot == m.boot && !isPodReady(pod) && countPrepared(now, m.name) > 0 {
+		return initFailure(host.Result{Verb: unload.Verb, Reason: unload.ModuleInUse, Message: "nvidia is in use"})
+	}
+	if isPodReady(&corev1.Pod{Status: want}) {
+		_, tag, _ := strings.Cut(pod.Spec.Containers[0].Image, ":")
+		version, _, _ := strings.Cut(tag, "-")
+		s.modules[m.name] = driverModules{version, m.boot}
+	}
+	return want
+}
+
+// initFailure is the status of a pod whose host verb fails; its init container has the verb's name.
+func initFailure(result host.Result) corev1.PodStatus {
 	text, err := json.Marshal(result)
 	if err != nil {
 		text = []byte(err.Error())
 	}
-	return &corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{{
-		Name: pod.Spec.InitContainers[0].Name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: string(text)}},
+	return corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{{
+		Name: result.Verb, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: string(text)}},
 	}}}
 }
 

@@ -326,6 +326,32 @@ func TestA3NodesOfANewKernelDoNotQueue(t *testing.T) {
 	}
 }
 
+// TestA12DriverPodReplacedUnderLoad: a driver's pod whose image reloads the modules cannot start while a pod uses the GPUs. The pod stays until the policy
+// permits a drain; then it is evicted, and the driver starts. The case is that of NVIDIA/gpu-operator#2166 and #83.
+func TestA12DriverPodReplacedUnderLoad(t *testing.T) {
+	w := installed(t, machine{name: "n1"})
+	w.policy(func(s *v1alpha1.ClusterPolicySpec) { s.Upgrade.Auto = new(false) })
+	user := w.user("training", "n1")
+	w.settle() // the simulator has the claim
+	w.configure(func(s *simulator) { s.reloadsDriver = true })
+	w.must(w.admin.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(home), client.MatchingLabels{"app.kubernetes.io/name": "tessera-driver"}))
+	w.until("the node reports it", func() string {
+		if s := w.gpunode("n1").Status; s.Phase != v1alpha1.PhaseFailed || s.Reason != "DriverInUse" || !strings.Contains(s.Message, "training") {
+			return fmt.Sprintf("it is %s (%s: %s)", s.Phase, s.Reason, s.Message)
+		}
+		return ""
+	})
+	w.settle()
+	if !w.exists(user) {
+		t.Fatal("the user's pod was evicted while upgrades are not automatic")
+	}
+	w.policy(func(s *v1alpha1.ClusterPolicySpec) { s.Upgrade.Auto = nil })
+	w.untilPhase(v1alpha1.PhaseReady, "n1")
+	if way := w.way("n1"); w.exists(user) || !slicesContain(way, "Upgrading/Drain") {
+		t.Errorf("the driver started without a drain: %v", way)
+	}
+}
+
 // TestA19OverlappingSelectors block the nodes that both choose; both drivers report the conflict, and it ends when one is deleted.
 func TestA19OverlappingSelectors(t *testing.T) {
 	w := installed(t, machine{name: "n1", labels: map[string]string{"a": "1", "b": "1"}}, machine{name: "n2", labels: map[string]string{"a": "1"}})
