@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -211,7 +210,7 @@ func (w *world) untilEnded(node string, records int) []v1alpha1.RemediationRecor
 	return history
 }
 
-// reasonsOn are the reasons of events about remediations of a kind of object, in order.
+// reasonsOn are the reasons of events about remediations of a kind of object, in order, without those of earlier tests at the same API server.
 func (w *world) reasonsOn(kind string) string {
 	w.Helper()
 	list := &corev1.EventList{}
@@ -219,7 +218,7 @@ func (w *world) reasonsOn(kind string) string {
 	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	var reasons []string
 	for _, e := range list.Items {
-		if e.Action == "Remediate" && e.InvolvedObject.Kind == kind && e.EventTime.After(w.started.Add(-time.Second)) {
+		if e.Action == "Remediate" && e.InvolvedObject.Kind == kind && e.EventTime.After(w.started) {
 			reasons = append(reasons, e.Reason)
 		}
 	}
