@@ -120,8 +120,11 @@ func TestLogOfTheDriverNamesTheCause(t *testing.T) {
 		"Unloading NVIDIA driver kernel modules...\nCould not unload NVIDIA driver kernel modules, driver is in use" + end: {
 			"ModuleInUse", "1: Could not unload NVIDIA driver kernel modules, driver is in use; ", "restart the node"},
 		"modprobe: ERROR: could not insert 'nvidia': Key was rejected by service" + end: {"SecureBoot", "1: modprobe: ERROR", "usePrecompiled"},
-		"an error of a later image" + end:                                               {"Error", "1: an error of a later image", ""},
-		"Caught signal":                                                                 {"Error", "1: Caught signal", ""},
+		// The sidecar of RDMA, github.com/NVIDIA/gpu-operator/issues/2868.
+		"DRIVER_ARCH is aarch64\nmodprobe: ERROR: could not insert 'nvidia_peermem': Invalid argument\nfailed to load nvidia-peermem module": {
+			"NetworkDriverMismatch", "1: ", "useHostMOFED"},
+		"an error of a later image" + end: {"Error", "1: an error of a later image", ""},
+		"Caught signal":                   {"Error", "1: Caught signal", ""},
 	} {
 		pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
 			Name: "c", RestartCount: 4, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: text}},
