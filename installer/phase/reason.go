@@ -64,6 +64,7 @@ const (
 	ReasonImagePlatform    = "ImagePlatformMissing"
 	ReasonKernelPackages   = "KernelPackagesMissing"
 	ReasonRepository       = "RepositoryNotReachable"
+	ReasonNetworkDriver    = "NetworkDriverMismatch"
 	ReasonModuleInUse      = "ModuleInUse"
 	ReasonRootBusy         = "RootBusy"
 

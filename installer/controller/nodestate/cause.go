@@ -48,7 +48,7 @@ var driverCauses = []cause{
 	{[]string{"driver is in use"}, phase.ReasonModuleInUse, "end the processes that use it, or restart the node"},
 	{[]string{"key was rejected by service", "required key not available"}, "SecureBoot",
 		"the kernel rejects the signature of the modules; set usePrecompiled, enroll the key with which they are signed, or disable secure boot"},
-	{[]string{"could not insert 'nvidia_peermem': invalid argument"}, "NetworkDriverMismatch",
+	{[]string{"could not insert 'nvidia_peermem': invalid argument"}, phase.ReasonNetworkDriver,
 		"nvidia_peermem was compiled for another version of the network driver than the loaded one; set rdma.useHostMOFED if the network driver is " +
 			"installed on the host, and delete the driver's pod, which compiles it again"},
 	{[]string{"no space left on device"}, "DiskFull", "free some space on the node"},
