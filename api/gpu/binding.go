@@ -1,5 +1,7 @@
 package gpu
 
+import "fmt"
+
 // bindingEngines returns the engine kinds that can reject a placement although its memory slices are free.
 //
 // Kinds are examined in the order of the Engine constants. A kind binds if some packing of non-overlapping placements needs
@@ -9,16 +11,26 @@ package gpu
 //
 // Example: an H100 has one OFA engine, and every 1g.10gb+me takes one. Two of them fit by memory slices but not by engines, so
 // OFA binds. Decoders do not bind: no packing needs more of them than the GPU has.
-func bindingEngines(g *Geometry) []Engine {
+//
+// An error wraps ErrTooLarge: there are more than maxPackings states of a packing.
+func bindingEngines(g *Geometry) ([]Engine, error) {
 	var binding []Engine
 	for kind := range Engine(engineKinds) {
 		s := search{geometry: g, binding: binding, kind: kind, known: map[packed]int{}}
-		if s.most(packed{}) > g.capacity.Count(kind) {
+		most := s.most(packed{})
+		if len(s.known) > maxPackings {
+			return nil, fmt.Errorf("packings of %d profiles with different %v: more than %d: %w", len(g.profiles), binding, maxPackings, ErrTooLarge)
+		}
+		if most > g.capacity.Count(kind) {
 			binding = append(binding, kind)
 		}
 	}
-	return binding
+	return binding, nil
 }
+
+// maxPackings limits the states of a search. The RTX PRO 6000 has 57 and all other known GPUs fewer; profiles that do not come
+// from NVML can have a number that is exponential in the number of profiles.
+const maxPackings = 1 << 12
 
 // search finds the largest number of engines of one kind that any packing uses. Packings that exceed the capacity of a kind in
 // binding are ignored. known caches the results of most.
@@ -41,9 +53,9 @@ type packed struct {
 //
 // There are two choices for each memory slice: leave it free, or start one of the legal placements there. Results are cached by
 // state, which bounds the work by the number of states instead of the number of packings; the latter grows exponentially with
-// the number of memory slices.
+// the number of memory slices. The search ends early, with a meaningless result, when known has more than maxPackings.
 func (s *search) most(p packed) int {
-	if p.slices >= s.geometry.slices {
+	if p.slices >= s.geometry.slices || len(s.known) > maxPackings {
 		return 0
 	}
 	if n, ok := s.known[p]; ok {

@@ -90,6 +90,16 @@ func (e Engines) only(kinds []Engine) Engines {
 	return fromCounts(kept)
 }
 
+// exceed reports whether there are more than most engines of a kind, or fewer than 0.
+func (e Engines) exceed(most int) bool {
+	for _, count := range e.counts() {
+		if count < 0 || count > most {
+			return true
+		}
+	}
+	return false
+}
+
 // lacking returns the first of the given kinds of which e has fewer engines than needed, and false if e has enough.
 func (e Engines) lacking(needed Engines, kinds []Engine) (Engine, bool) {
 	for _, kind := range kinds {

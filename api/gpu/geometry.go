@@ -29,6 +29,14 @@ type Geometry struct {
 	preferred []Placement
 }
 
+// The bounds of a Geometry: the number of its profiles, and the number of engines of one kind. They bound the time and memory that a
+// geometry costs, because it can be derived from what a compromised node publishes. Known GPUs have at most 11 profiles and 16
+// engines of a kind.
+const (
+	MaxProfiles = 32
+	MaxEngines  = 255
+)
+
 // Profile is a kind of GPU instance, as NVML reports it.
 type Profile struct {
 	// ID is the profile id that nvidia-smi prints and that nvmlDeviceCreateGpuInstance takes. It is the stable identity of a
@@ -57,8 +65,25 @@ type Profile struct {
 // The number of memory slices is the highest one that any legal placement reaches, plus one. The capacity of an engine kind is
 // the largest number that one profile has. Duplicate starts are merged.
 //
-// An error names the invalid profile. Drivers newer than this code are expected, so that the input is not trusted.
+// An error names the invalid profile, or wraps ErrTooLarge and names the bound that is exceeded. Drivers newer than this code are expected, so that the input is not trusted.
 func NewGeometry(profiles []Profile) (*Geometry, error) {
+	g, err := newGeometry(profiles)
+	if err != nil {
+		return nil, err
+	}
+	binding, err := bindingEngines(g)
+	if err != nil {
+		return nil, err
+	}
+	g.bind(binding)
+	return g, nil
+}
+
+// newGeometry is NewGeometry without the binding kinds.
+func newGeometry(profiles []Profile) (*Geometry, error) {
+	if len(profiles) > MaxProfiles {
+		return nil, fmt.Errorf("%d MIG profiles, at most %d: %w", len(profiles), MaxProfiles, ErrTooLarge)
+	}
 	g := &Geometry{profiles: slices.Clone(profiles)}
 	seen := map[int]bool{}
 	for i := range g.profiles {
@@ -82,7 +107,6 @@ func NewGeometry(profiles []Profile) (*Geometry, error) {
 			g.placements = append(g.placements, Placement{Profile: p.ID, Start: start, Size: p.Size})
 		}
 	}
-	g.bind(bindingEngines(g))
 	g.preferred = g.byLoss()
 	return g, nil
 }
@@ -94,6 +118,8 @@ func (p *Profile) validate() error {
 		return fmt.Errorf("profile id %d: no name", p.ID)
 	case p.Size < 1 || len(p.Starts) == 0:
 		return fmt.Errorf("profile %q (id %d): no legal placement", p.Name, p.ID)
+	case p.Engines.exceed(MaxEngines):
+		return fmt.Errorf("profile %q (id %d): engines %+v, at most %d of a kind: %w", p.Name, p.ID, p.Engines, MaxEngines, ErrTooLarge)
 	case p.Starts[0] < 0 || p.Size > MaxSlices || p.Starts[len(p.Starts)-1] > MaxSlices-p.Size:
 		return fmt.Errorf("profile %q (id %d): placement outside memory slices 0..%d", p.Name, p.ID, MaxSlices-1)
 	}

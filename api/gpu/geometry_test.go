@@ -222,8 +222,8 @@ func walk(g *gpu.Geometry, slice int, used map[gpu.Engine]int, visit func(map[gp
 	}
 }
 
-// TestManyProfiles checks that a geometry with many more profiles than today's drivers report is built quickly, although the
-// number of packings grows exponentially with the number of memory slices.
+// TestManyProfiles checks that a geometry with as many profiles as are permitted is built, although the number of packings grows
+// exponentially with the number of memory slices.
 func TestManyProfiles(t *testing.T) {
 	t.Parallel()
 	var profiles []gpu.Profile
@@ -232,12 +232,39 @@ func TestManyProfiles(t *testing.T) {
 		starts[i] = i
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	for id := range 60 {
+	for id := range gpu.MaxProfiles {
 		profiles = append(profiles, gpu.Profile{ID: id, Name: "1g", Size: 1, Starts: starts, Engines: gpu.Engines{OFA: random.IntN(2), Decoder: random.IntN(8), JPEG: random.IntN(8), Copy: random.IntN(3)}})
 	}
 	g, err := gpu.NewGeometry(profiles)
 	if err != nil || len(g.BindingEngines()) == 0 {
 		t.Errorf("%v, %v", g.BindingEngines(), err)
+	}
+}
+
+// TestTooLargeGeometry checks that profiles beyond a bound, including those with too many different sums of engines, are refused
+// after a bounded number of steps.
+func TestTooLargeGeometry(t *testing.T) {
+	starts := make([]int, gpu.MaxSlices)
+	for i := range starts {
+		starts[i] = i
+	}
+	beyond := map[string][]gpu.Profile{}
+	for id := range gpu.MaxProfiles + 1 {
+		beyond["profiles"] = append(beyond["profiles"], gpu.Profile{ID: id, Name: "1g", Size: 1, Starts: starts})
+	}
+	for name, engines := range map[string]gpu.Engines{"engines": {OFA: gpu.MaxEngines + 1}, "negative engines": {Copy: -1}} {
+		beyond[name] = []gpu.Profile{{ID: 1, Name: "1g", Size: 1, Starts: starts, Engines: engines}}
+	}
+	for id := range 10 {
+		power := gpu.Engines{OFA: 1 << min(id, 7), Decoder: 1 << min(id, 7), Encoder: id * id, JPEG: 3 * id, Copy: 1 << min(id/2, 7)}
+		beyond["sums"] = append(beyond["sums"], gpu.Profile{ID: id, Name: "1g", Size: 1, Starts: starts, Engines: power})
+	}
+	for name, list := range beyond {
+		var err error
+		steps := testing.AllocsPerRun(1, func() { _, err = gpu.NewGeometry(list) })
+		if !errors.Is(err, gpu.ErrTooLarge) || steps > 10_000 {
+			t.Errorf("%s: %v after %v allocations", name, err, steps)
+		}
 	}
 }
 

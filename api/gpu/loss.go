@@ -35,8 +35,16 @@ func (g *Geometry) ByLoss(id int) []Placement {
 // byLoss returns all placements, with those of each profile in ascending order of loss. The profiles keep their order.
 func (g *Geometry) byLoss() []Placement {
 	preferred := slices.Clone(g.placements)
+	position := map[int]int{}
+	for i := range g.profiles {
+		position[g.profiles[i].ID] = i
+	}
+	left := map[Mask]int{}
+	for _, p := range g.placements {
+		left[p.Mask()] = g.Value(p.Mask())
+	}
 	slices.SortStableFunc(preferred, func(a, b Placement) int {
-		return cmp.Or(cmp.Compare(g.index(a.Profile), g.index(b.Profile)), cmp.Compare(g.Value(b.Mask()), g.Value(a.Mask())))
+		return cmp.Or(cmp.Compare(position[a.Profile], position[b.Profile]), cmp.Compare(left[b.Mask()], left[a.Mask()]))
 	})
 	return preferred
 }

@@ -12,12 +12,14 @@ func OfferedGeometry(profiles []Profile, total Cost) (*Geometry, error) {
 	if len(profiles) == 0 && total.Slices.Count() <= 1 {
 		return nil, nil
 	}
-	g, err := NewGeometry(profiles)
+	g, err := newGeometry(profiles)
 	if err != nil {
 		return nil, err
 	}
 	count := total.Slices.Count()
 	switch {
+	case total.Engines.exceed(MaxEngines):
+		return nil, fmt.Errorf("engines %+v, at most %d of a kind: %w", total.Engines, MaxEngines, ErrTooLarge)
 	case total.Slices != SpanMask(0, count):
 		return nil, fmt.Errorf("memory slices %v: must be the first ones without a gap", total.Slices)
 	case g.slices > count:

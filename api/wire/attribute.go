@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -93,3 +94,6 @@ func DeviceName(d gpu.Device) string {
 
 // PoolName returns the name of the node's pool.
 func PoolName(node, driver string) string { return node + "-" + driver }
+
+// PoolNode returns the node of the pool, and false if the driver has no pool with the name.
+func PoolNode(pool, driver string) (node string, ok bool) { return strings.CutSuffix(pool, "-"+driver) }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,10 +54,14 @@ func Encode(n gpu.Node, o Options) (Pool, error) {
 	}
 	var sets []resourceapi.CounterSet
 	var parts []Slice
+	var size size
 	for i, island := range n.Islands() {
 		s := source{node: n, gpu: n.GPUs[i], island: island, options: o}
 		uses := s.gpu.Uses(o.Offer)
 		if len(uses) > 0 {
+			if err := errors.Join(size.addGPU(s.gpu.Name(), len(uses)), size.addStates(s.gpu.Name(), s.gpu.Geometry)); err != nil {
+				return Pool{}, fmt.Errorf("encode pool %q: %w", pool.Name, err)
+			}
 			sets = append(sets, s.counterSet())
 		}
 		var devices []resourceapi.Device

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -187,8 +186,8 @@ func (d published) applyTo(g *gpu.GPU, shape gpu.Shape) {
 //
 // The first pass collects profiles and attributes, from which the geometry is derived. The second pass verifies that each
 // device consumes exactly what its use costs in that geometry. Only such devices are returned as devices of the GPU; all others
-// are returned as invalid.
-func (o *offers) readGPU(name string, devices []published, counters map[string]resourceapi.Counter) (PublishedGPU, []InvalidDevice) {
+// are returned as invalid. An error wraps gpu.ErrTooLarge.
+func (o *offers) readGPU(name string, devices []published, counters map[string]resourceapi.Counter) (PublishedGPU, []InvalidDevice, error) {
 	g := PublishedGPU{Name: name, GPU: gpu.GPU{NUMA: -1}}
 	var strange []InvalidDevice
 	var profiles profiles
@@ -212,7 +211,11 @@ func (o *offers) readGPU(name string, devices []published, counters map[string]r
 		}
 	}
 	total, withheld := costOf(counters)
+	known := map[taint]bool{}
 	geometry, err := o.geometryOf(profiles, total)
+	if errors.Is(err, gpu.ErrTooLarge) {
+		return g, nil, fmt.Errorf("GPU %q: %w", name, err)
+	}
 	g.GPU.Geometry, g.GPU.Withheld = geometry, withheld
 	for _, d := range devices {
 		use, ok := uses[d.Name]
@@ -223,18 +226,29 @@ func (o *offers) readGPU(name string, devices []published, counters map[string]r
 			strange = append(strange, InvalidDevice{d.Name, err})
 			continue
 		}
-		g.add(PublishedDevice{Name: d.Name, Use: use, Taints: d.Taints})
+		g.add(PublishedDevice{Name: d.Name, Use: use, Taints: d.Taints}, known)
 	}
-	return g, strange
+	return g, strange, nil
 }
 
-// add adds a device, and its taints to those of the GPU.
-func (g *PublishedGPU) add(d PublishedDevice) {
+// taint identifies a taint.
+type taint struct {
+	key, value string
+	effect     resourceapi.DeviceTaintEffect
+	// added is when the taint was added, in nanoseconds; 0 if that is unknown.
+	added int64
+}
+
+// add adds a device, and its taints, except those in known, to those of the GPU and to known.
+func (g *PublishedGPU) add(d PublishedDevice, known map[taint]bool) {
 	g.Devices = append(g.Devices, d)
 	for _, t := range d.Taints {
-		if !slices.ContainsFunc(g.Taints, func(known resourceapi.DeviceTaint) bool {
-			return known.Key == t.Key && known.Value == t.Value && known.Effect == t.Effect && known.TimeAdded.Equal(t.TimeAdded)
-		}) {
+		id := taint{key: t.Key, value: t.Value, effect: t.Effect}
+		if t.TimeAdded != nil {
+			id.added = t.TimeAdded.UnixNano()
+		}
+		if !known[id] {
+			known[id] = true
 			g.Taints = append(g.Taints, t)
 		}
 	}

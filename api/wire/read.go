@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,8 +12,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Reading is what the ResourceSlices of one pool publish about the GPUs of a node. It is the inverse of Encode, for readers
-// without access to the hardware, such as the scheduler plugin and the CLI.
+// Reading is what one node publishes in one pool about its GPUs. It is the inverse of Encode, for readers without access to the
+// hardware, such as the scheduler plugin, the installer and the CLI.
 type Reading struct {
 	Driver, Pool, Node string
 	Generation         int64
@@ -20,6 +21,9 @@ type Reading struct {
 	Complete bool
 	// DriverVersion and CUDAVersion are the published semantic versions.
 	DriverVersion, CUDAVersion string
+	// Refused is the reason why nothing of the pool is read: no agent publishes it like this, because it is not the pool of its
+	// node or exceeds a bound (MaxGPUs). It is nil for a pool that is read.
+	Refused error
 	// GPUs are in order of index.
 	GPUs []PublishedGPU
 	// Invalid are the devices that differ from those of Encode, such as those of another driver with the same name.
@@ -57,14 +61,16 @@ type InvalidDevice struct {
 	Err  error
 }
 
-// Read returns a Reading for each driver and pool, in order of node, driver and pool. ResourceSlices of older generations of a
-// pool are ignored. Names of devices are not parsed; all data is from attributes, capacities, counters and taints. The list is
-// not modified, but the results refer to it.
+// Read returns a Reading for each node, driver and pool, in this order. ResourceSlices of older generations, as the node publishes
+// them, are ignored: a node has no influence on what is read of another one. Names of devices are not parsed; all data is from
+// attributes, capacities, counters and taints. The list is not modified, but the results refer to it.
+//
+// The number of steps is linear in the size of the list, for any content that the API server accepts.
 func Read(list []resourceapi.ResourceSlice) []Reading {
-	type key struct{ driver, pool string }
+	type key struct{ node, driver, pool string }
 	pools := map[key][]resourceapi.ResourceSlice{}
 	for _, s := range list {
-		k := key{s.Spec.Driver, s.Spec.Pool.Name}
+		k := key{nodeOf(s.Spec), s.Spec.Driver, s.Spec.Pool.Name}
 		pools[k] = append(pools[k], s)
 	}
 	var readings []Reading
@@ -75,6 +81,19 @@ func Read(list []resourceapi.ResourceSlice) []Reading {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Driver, b.Driver), cmp.Compare(a.Pool, b.Pool))
 	})
 	return readings
+}
+
+// nodeOf returns the node that the ResourceSlice names, empty if there is none.
+func nodeOf(s resourceapi.ResourceSliceSpec) string {
+	if s.NodeName == nil {
+		return ""
+	}
+	return *s.NodeName
+}
+
+// Has reports whether the result names a device of this pool, published or not.
+func (r Reading) Has(result resourceapi.DeviceRequestAllocationResult) bool {
+	return result.Driver == r.Driver && result.Pool == r.Pool && r.Pool == PoolName(r.Node, r.Driver)
 }
 
 // Find returns the device with the name and its GPU, or an error.
@@ -92,7 +111,7 @@ func (r Reading) Find(device string) (PublishedGPU, PublishedDevice, error) {
 // Decode returns the device that an allocation result names, with the share that the claim consumes of a shared one. Unlike the
 // function Decode, it finds only devices that are published now.
 func (r Reading) Decode(result resourceapi.DeviceRequestAllocationResult) (gpu.Device, error) {
-	if result.Driver != r.Driver || result.Pool != r.Pool {
+	if !r.Has(result) {
 		return gpu.Device{}, fmt.Errorf("device %q of pool %q, driver %q: want pool %q, driver %q", result.Device, result.Pool, result.Driver, r.Pool, r.Driver)
 	}
 	g, found, err := r.Find(result.Device)
@@ -109,9 +128,9 @@ func readPool(list []resourceapi.ResourceSlice) Reading {
 	newest := slices.MaxFunc(list, func(a, b resourceapi.ResourceSlice) int {
 		return cmp.Compare(a.Spec.Pool.Generation, b.Spec.Pool.Generation)
 	}).Spec
-	r := Reading{Driver: newest.Driver, Pool: newest.Pool.Name, Generation: newest.Pool.Generation}
-	if newest.NodeName != nil {
-		r.Node = *newest.NodeName
+	r := Reading{Driver: newest.Driver, Pool: newest.Pool.Name, Node: nodeOf(newest), Generation: newest.Pool.Generation}
+	if r.Refused = checkPoolName(r.Pool, r.Node, r.Driver); r.Refused != nil {
+		return r
 	}
 	list = slices.DeleteFunc(slices.Clone(list), func(s resourceapi.ResourceSlice) bool {
 		return s.Spec.Pool.Generation != r.Generation
@@ -129,13 +148,42 @@ func readPool(list []resourceapi.ResourceSlice) Reading {
 			devices = append(devices, newPublished(&s.Spec.Devices[i], r.Driver))
 		}
 	}
-	r.gpus(devices, sets)
+	if err := r.gpus(devices, sets); err != nil {
+		r.GPUs, r.Invalid, r.Refused = nil, nil, fmt.Errorf("pool %q: %w", r.Pool, err)
+	}
 	return r
 }
 
 // gpus groups the devices by GPU and reads each GPU. A device belongs to the GPU whose counter set it consumes from. A monitor,
-// which consumes nothing, belongs to the GPU with the same UUID.
-func (r *Reading) gpus(devices []published, sets map[string]map[string]resourceapi.Counter) {
+// which consumes nothing, belongs to the GPU with the same UUID. An error names the bound that the pool exceeds.
+func (r *Reading) gpus(devices []published, sets map[string]map[string]resourceapi.Counter) error {
+	bySet := r.group(devices)
+	var size size
+	var known offers
+	for _, name := range slices.Sorted(maps.Keys(bySet)) {
+		if err := size.addGPU(name, len(bySet[name])); err != nil {
+			return err
+		}
+		g, strange, err := known.readGPU(name, bySet[name], sets[name])
+		if err := errors.Join(err, size.addStates(name, g.GPU.Geometry)); err != nil {
+			return err
+		}
+		r.Invalid = append(r.Invalid, strange...)
+		if len(g.Devices) == 0 {
+			continue
+		}
+		r.GPUs = append(r.GPUs, g)
+		for _, d := range bySet[name] {
+			r.DriverVersion = cmp.Or(r.DriverVersion, d.version(DriverVersion))
+			r.CUDAVersion = cmp.Or(r.CUDAVersion, d.version(CUDADriverVersion))
+		}
+	}
+	slices.SortStableFunc(r.GPUs, func(a, b PublishedGPU) int { return cmp.Compare(a.GPU.Index, b.GPU.Index) })
+	return nil
+}
+
+// group returns the devices by GPU, and records those that belong to none.
+func (r *Reading) group(devices []published) map[string][]published {
 	bySet := map[string][]published{}
 	byUUID := map[string]string{}
 	var monitors []published
@@ -158,18 +206,5 @@ func (r *Reading) gpus(devices []published, sets map[string]map[string]resourcea
 		}
 		bySet[set] = append(bySet[set], d)
 	}
-	var known offers
-	for _, name := range slices.Sorted(maps.Keys(bySet)) {
-		g, strange := known.readGPU(name, bySet[name], sets[name])
-		r.Invalid = append(r.Invalid, strange...)
-		if len(g.Devices) == 0 {
-			continue
-		}
-		r.GPUs = append(r.GPUs, g)
-		for _, d := range bySet[name] {
-			r.DriverVersion = cmp.Or(r.DriverVersion, d.version(DriverVersion))
-			r.CUDAVersion = cmp.Or(r.CUDAVersion, d.version(CUDADriverVersion))
-		}
-	}
-	slices.SortStableFunc(r.GPUs, func(a, b PublishedGPU) int { return cmp.Compare(a.GPU.Index, b.GPU.Index) })
+	return bySet
 }

@@ -60,7 +60,7 @@ type legalPlacement struct {
 
 // NewKind returns the kind of the geometry. Its tables are filled on use.
 func NewKind(g *gpu.Geometry, w Weights) *Kind {
-	k := &Kind{Geometry: g, granule: granuleOf(g), exact: true}
+	k := &Kind{Geometry: g, granule: g.Granule(), exact: true}
 	k.granules = max(1, g.Slices()) / k.granule
 	states := k.countStates(g)
 	weights := placementWeights(g.Profiles())
@@ -74,26 +74,6 @@ func NewKind(g *gpu.Geometry, w Weights) *Kind {
 	}
 	k.rows = make([]atomic.Pointer[stateRow], states)
 	return k
-}
-
-// granuleOf returns the largest unit in which every placement starts and ends.
-func granuleOf(g *gpu.Geometry) int {
-	unit := max(1, g.Slices())
-	for _, p := range g.Profiles() {
-		unit = greatestCommonDivisor(unit, p.Size)
-		for _, start := range p.Starts {
-			unit = greatestCommonDivisor(unit, start)
-		}
-	}
-	return unit
-}
-
-// greatestCommonDivisor returns the greatest common divisor.
-func greatestCommonDivisor(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // countStates chooses the engines that are counted and returns the number of states.

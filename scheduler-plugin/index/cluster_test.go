@@ -16,6 +16,7 @@ import (
 
 const (
 	driver  = "gpu.tessera.dev"
+	nvidia  = "gpu.nvidia.com"
 	foreign = "nic.example.com"
 )
 

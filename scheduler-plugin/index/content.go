@@ -3,6 +3,7 @@ package index
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -28,21 +29,24 @@ type publishedContent struct {
 }
 
 // readContent reads the pools of the node. Problems are collected in delegateReason: the node is then evaluated by the
-// in-tree allocator.
+// in-tree allocator, without the pools that wire.Read refuses.
 func (x *Index) readContent(n *node) *publishedContent {
 	c := &publishedContent{layout: &deviceLayout{}}
 	var own *pool
 	var problems []error
 	for _, p := range n.pools {
-		c.slices = append(c.slices, p.newest...)
 		switch {
 		case !x.ours(p.id.driver):
 			c.foreign = true
+		case p.id.name != wire.PoolName(n.name, p.id.driver):
+			problems = append(problems, x.readPool(p).Refused)
+			continue
 		case own == nil:
 			own = p
 		default:
 			problems = append(problems, fmt.Errorf("pools %q and %q: a node has at most one pool of Tessera", own.id.name, p.id.name))
 		}
+		c.slices = append(c.slices, p.newest...)
 	}
 	switch {
 	case own == nil:
@@ -58,15 +62,25 @@ func (x *Index) readContent(n *node) *publishedContent {
 	return c
 }
 
-// readOwnPool adds the devices of our pool and returns the problems found.
-func (x *Index) readOwnPool(c *publishedContent, p *pool) []error {
-	x.stats.Reads++
+// readPool reads the newest generation of the pool, which must not be empty.
+func (x *Index) readPool(p *pool) wire.Reading {
 	list := make([]resourceapi.ResourceSlice, len(p.newest))
 	for i, s := range p.newest {
 		list[i] = *s
 	}
-	// The slices have one pool and one generation, so that there is exactly one reading.
-	reading := wire.Read(list)[0]
+	// The slices have one node, one pool and one generation, so that there is exactly one reading.
+	return wire.Read(list)[0]
+}
+
+// readOwnPool adds the devices of our pool and returns the problems found. The ResourceSlices of a refused pool are removed, so that
+// the in-tree allocator does not evaluate them either.
+func (x *Index) readOwnPool(c *publishedContent, p *pool) []error {
+	x.stats.Reads++
+	reading := x.readPool(p)
+	if reading.Refused != nil {
+		c.slices = slices.DeleteFunc(c.slices, func(s *resourceapi.ResourceSlice) bool { return x.poolOfSlice(s) == p.id })
+		return []error{reading.Refused}
+	}
 	var problems []error
 	for _, strange := range reading.Invalid {
 		problems = append(problems, fmt.Errorf("read device %q of pool %q: %w", strange.Name, p.id.name, strange.Err))

@@ -15,17 +15,13 @@ type holding struct {
 	inFlight bool
 }
 
-// pool returns the pool of the device.
-func (h *holding) pool() poolID { return poolID{h.result.Driver, h.result.Pool} }
-
 // deviceID identifies a device, or one share of a device that several claims share.
 type deviceID struct {
-	pool          poolID
-	device, share string
+	driver, pool, device, share string
 }
 
 func deviceIDOf(r *resourceapi.DeviceRequestAllocationResult) deviceID {
-	id := deviceID{pool: poolID{r.Driver, r.Pool}, device: r.Device}
+	id := deviceID{driver: r.Driver, pool: r.Pool, device: r.Device}
 	if r.ShareID != nil {
 		id.share = string(*r.ShareID)
 	}
@@ -81,17 +77,17 @@ func sameDevice(a, b holding) bool {
 // holds now. Pools that are neither published nor held afterwards are removed.
 func (x *Index) replaceHolders(c *claim, before []holding, ch *change) {
 	for i := range before {
-		p := x.pool(before[i].pool())
+		p := x.pool(x.poolOfResult(before[i].result))
 		delete(p.holders, c.uid)
 		x.markChanged(p, ch)
 	}
 	for i := range c.held {
-		p := x.pool(c.held[i].pool())
+		p := x.pool(x.poolOfResult(c.held[i].result))
 		p.holders[c.uid] = c
 		x.markChanged(p, ch)
 	}
 	for i := range before {
-		if p := x.pools[before[i].pool()]; p != nil {
+		if p := x.pools[x.poolOfResult(before[i].result)]; p != nil {
 			x.dropUnusedPool(p)
 		}
 	}
@@ -109,7 +105,7 @@ func (x *Index) markChanged(p *pool, ch *change) {
 // markInFlightChanged records that the flag inFlight of a device of the claim changed. If another claim holds the same
 // device, the flag decides which of the two is listed (dropWrittenTwice): then the list itself changed.
 func (x *Index) markInFlightChanged(c *claim, h *holding, ch *change) {
-	p := x.pools[h.pool()]
+	p := x.pools[x.poolOfResult(h.result)]
 	same := func(other holding) bool { return deviceIDOf(other.result) == deviceIDOf(h.result) }
 	for _, other := range p.holders {
 		if other != c && slices.ContainsFunc(other.held, same) {
@@ -139,7 +135,7 @@ func (x *Index) heldDevices(pools []*pool) []Held {
 	// A claim that holds devices of several of the pools is listed in each of them.
 	for _, c := range slices.Compact(holders) {
 		for _, h := range c.held {
-			if here(x.pools[h.pool()]) {
+			if here(x.pools[x.poolOfResult(h.result)]) {
 				all = append(all, Held{Claim: c.name, UID: c.uid, Result: *h.result, InFlight: h.inFlight})
 			}
 		}

@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
@@ -253,14 +255,31 @@ func TestUnclear(t *testing.T) {
 			second := publish(t, n, 1, 1)
 			for _, s := range second {
 				s.Name += "-b"
+				s.Spec.Driver, s.Spec.Pool.Name = nvidia, wire.PoolName("n1", nvidia)
+			}
+			set(x, second)
+		}, []string{nvidia, "at most one pool"}, 8},
+		"a pool in another name": {func(x *index.Index) {
+			second := publish(t, n, 1, 1)
+			for _, s := range second {
+				s.Name += "-b"
 				s.Spec.Pool.Name = "second"
 			}
 			set(x, second)
-		}, []string{"second", "at most one pool"}, 8},
+		}, []string{`pool "second" of node n1`, "not the pool of its node"}, 8},
+		"a pool beyond a bound": {func(x *index.Index) {
+			list := publish(t, n, 2, 2)
+			for i := range wire.MaxDevices {
+				d := *list[1].Spec.Devices[0].DeepCopy()
+				d.Name = fmt.Sprint("more-", i)
+				list[1].Spec.Devices = append(list[1].Spec.Devices, d)
+			}
+			set(x, list)
+		}, []string{"devices, at most 128", "too large"}, -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			x := newIndex()
+			x := index.New(index.Config{Drivers: []string{driver, nvidia}})
 			set(x, publish(t, n, 1, 1))
 			test.do(x)
 			got := known(t, x, "n1")

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -183,10 +184,15 @@ func device(h index.Held) string {
 	return fmt.Sprintf("%s/%s/%s/%s", h.Result.Driver, h.Result.Pool, h.Result.Device, share)
 }
 
-// pools returns the ResourceSlices of the newest generation by driver and pool.
+// pools returns the ResourceSlices of the newest generation by driver and pool; those of our driver by node as well.
 func (m *model) pools() map[string][]*resourceapi.ResourceSlice {
 	newest := map[string]int64{}
-	key := func(s *resourceapi.ResourceSlice) string { return s.Spec.Driver + "/" + s.Spec.Pool.Name }
+	key := func(s *resourceapi.ResourceSlice) string {
+		if s.Spec.Driver == driver {
+			return poolKey(driver, s.Spec.Pool.Name, *s.Spec.NodeName)
+		}
+		return poolKey(s.Spec.Driver, s.Spec.Pool.Name, "")
+	}
 	for _, s := range m.slices {
 		newest[key(s)] = max(newest[key(s)], s.Spec.Pool.Generation)
 	}
@@ -197,6 +203,17 @@ func (m *model) pools() map[string][]*resourceapi.ResourceSlice {
 		}
 	}
 	return pools
+}
+
+// poolKey identifies a pool.
+func poolKey(driver, pool, node string) string { return driver + "/" + pool + "/" + node }
+
+// heldKey identifies the pool of a held device.
+func heldKey(h index.Held) string {
+	if h.Result.Driver == driver {
+		return poolKey(driver, h.Result.Pool, strings.TrimSuffix(h.Result.Pool, "-"+driver))
+	}
+	return poolKey(h.Result.Driver, h.Result.Pool, "")
 }
 
 // onNode returns the node of a pool, empty for none.
@@ -265,14 +282,16 @@ func (m *model) node(name string, pod types.UID) *sight {
 			continue
 		}
 		local[key] = true
+		if list[0].Spec.Driver == driver && list[0].Spec.Pool.Name != name+"-"+driver {
+			s.Unclear = true
+			continue
+		}
 		for _, slice := range list {
 			s.Slices = append(s.Slices, fmt.Sprintf("%s %p", slice.Name, slice))
 		}
 		switch {
 		case list[0].Spec.Driver != driver:
 			s.Foreign = true
-		case own != nil:
-			s.Unclear = true
 		default:
 			own = list
 			s.Driver, s.Pool = driver, list[0].Spec.Pool.Name
@@ -282,7 +301,7 @@ func (m *model) node(name string, pod types.UID) *sight {
 		return nil
 	}
 	for _, h := range m.held() {
-		if local[h.Result.Driver+"/"+h.Result.Pool] {
+		if local[heldKey(h)] {
 			s.Held = append(s.Held, h)
 		}
 	}

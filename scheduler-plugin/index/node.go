@@ -56,9 +56,6 @@ type Held struct {
 	InFlight bool
 }
 
-// pool returns the pool of the device.
-func (h *Held) pool() poolID { return poolID{h.Result.Driver, h.Result.Pool} }
-
 // ForPod returns the node as the pod sees it: devices that are nominated for this pod count as free.
 func (n *Node) ForPod(pod types.UID) *Node {
 	own := func(p *nomination) bool { return p.pod == pod }

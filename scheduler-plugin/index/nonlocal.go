@@ -40,10 +40,11 @@ func (x *Index) gatherNonLocal() *nonLocal {
 	return r
 }
 
-// updateNonLocal updates the set of non-local pools after the ResourceSlices of the pool changed.
+// updateNonLocal updates the set of non-local pools after the ResourceSlices of the pool changed. A pool of our driver is always on
+// one node (wire.Read refuses any other).
 func (x *Index) updateNonLocal(p *pool) {
 	_, before := x.nonLocalPools[p.id]
-	now := p.node == "" && len(p.newest) > 0
+	now := p.node == "" && len(p.newest) > 0 && !x.ours(p.id.driver)
 	if now {
 		x.nonLocalPools[p.id] = p
 	} else {

@@ -7,13 +7,34 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// poolID identifies a pool.
-type poolID struct{ driver, name string }
+// poolID identifies a pool. A pool of our driver is on one node, which is a part of its identity: what another node publishes
+// under the name is another pool, so that a compromised node cannot replace the pool of another one by a newer generation. Pools of
+// other drivers can have devices of several nodes; their node is empty.
+type poolID struct{ driver, name, node string }
 
 // poolOfSlice returns the pool of the ResourceSlice.
-func poolOfSlice(s *resourceapi.ResourceSlice) poolID { return poolID{s.Spec.Driver, s.Spec.Pool.Name} }
+func (x *Index) poolOfSlice(s *resourceapi.ResourceSlice) poolID {
+	id := poolID{driver: s.Spec.Driver, name: s.Spec.Pool.Name}
+	if x.ours(id.driver) && s.Spec.NodeName != nil {
+		id.node = *s.Spec.NodeName
+	}
+	return id
+}
+
+// poolOfResult returns the pool of the allocated device. Allocations name no node; that of our pools follows from the name.
+func (x *Index) poolOfResult(r *resourceapi.DeviceRequestAllocationResult) poolID {
+	id := poolID{driver: r.Driver, name: r.Pool}
+	if x.ours(id.driver) {
+		if node, ok := wire.PoolNode(r.Pool, r.Driver); ok {
+			id.node = node
+		}
+	}
+	return id
+}
 
 // pool has the ResourceSlices of one pool and the claims that hold its devices. It exists as long as it has either.
 type pool struct {
@@ -31,9 +52,9 @@ func (p *pool) complete() bool {
 	return len(p.newest) > 0 && int64(len(p.newest)) == p.newest[0].Spec.Pool.ResourceSliceCount
 }
 
-// compare orders pools by driver and name.
+// compare orders pools by driver, name and node.
 func (p *pool) compare(other *pool) int {
-	return cmp.Or(cmp.Compare(p.id.driver, other.id.driver), cmp.Compare(p.id.name, other.id.name))
+	return cmp.Or(cmp.Compare(p.id.driver, other.id.driver), cmp.Compare(p.id.name, other.id.name), cmp.Compare(p.id.node, other.id.node))
 }
 
 // pool returns the pool with the ID, and creates it if necessary.
@@ -58,10 +79,10 @@ func (x *Index) SetSlice(slice *resourceapi.ResourceSlice) {
 	}
 	x.slices[slice.Name] = slice
 	var c change
-	if before != nil && poolOfSlice(before) != poolOfSlice(slice) {
+	if before != nil && x.poolOfSlice(before) != x.poolOfSlice(slice) {
 		x.removeFromPool(before, &c)
 	}
-	p := x.pool(poolOfSlice(slice))
+	p := x.pool(x.poolOfSlice(slice))
 	i, known := slices.BinarySearchFunc(p.slices, slice.Name, compareSliceName)
 	if known {
 		p.slices[i] = slice
@@ -107,7 +128,7 @@ func isNewerSlice(slice, known *resourceapi.ResourceSlice) bool {
 
 // removeFromPool removes the ResourceSlice from its pool.
 func (x *Index) removeFromPool(slice *resourceapi.ResourceSlice, c *change) {
-	p := x.pool(poolOfSlice(slice))
+	p := x.pool(x.poolOfSlice(slice))
 	if i, known := slices.BinarySearchFunc(p.slices, slice.Name, compareSliceName); known {
 		p.slices = slices.Delete(p.slices, i, i+1)
 	}

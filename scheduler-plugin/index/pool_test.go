@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -16,10 +17,11 @@ func TestSlices(t *testing.T) {
 	h100, t4 := machine(t, "h100x2", "n1"), machine(t, "t4x1", "n1")
 	first := publish(t, h100, 1, 1)
 	second := publish(t, t4, 2, 2)
-	moved := publish(t, t4, 3, 3)
-	for _, s := range moved {
-		s.Name += "-moved"
-		s.Spec.NodeName = new("n2")
+	later, stolen := publish(t, t4, 3, 3), publish(t, t4, 3, 3)
+	for i := range later {
+		later[i].Name += "-later"
+		stolen[i].Name += "-stolen"
+		stolen[i].Spec.NodeName = new("n2")
 	}
 	again := publish(t, h100, 1, 1)
 	again[0].UID = "made-again"
@@ -51,18 +53,18 @@ func TestSlices(t *testing.T) {
 			{"new", func(x *index.Index) { x.SetSlice(second[0]) }, seen{n1: 1, n2: -1, reads: 2}},
 			{"old comes late", func(x *index.Index) { set(x, first) }, seen{n1: 1, n2: -1, reads: 2}},
 		},
-		"the pool moves": {
-			{"old", func(x *index.Index) { set(x, first) }, seen{n1: 2, n2: -1, reads: 1}},
-			{"new", func(x *index.Index) { set(x, moved) }, seen{n1: -1, n2: 1, reads: 2}},
-			{"old is gone", func(x *index.Index) { x.DeleteSlice(first[0]); x.DeleteSlice(first[1]) }, seen{n1: -1, n2: 1, reads: 2}},
+		"another node publishes under the pool's name": {
+			{"own", func(x *index.Index) { set(x, first) }, seen{n1: 2, n2: -1, reads: 1}},
+			{"of the other node", func(x *index.Index) { set(x, stolen) }, seen{n1: 2, n2: 0, reads: 1}},
+			{"own is gone", func(x *index.Index) { x.DeleteSlice(first[0]); x.DeleteSlice(first[1]) }, seen{n1: -1, n2: 0, reads: 1}},
 		},
 		"made again under its name": {
 			{"new", func(x *index.Index) { x.SetSlice(again[0]); x.SetSlice(again[1]) }, seen{n1: 2, n2: -1, reads: 1}},
 			{"old is gone", func(x *index.Index) { x.DeleteSlice(first[0]) }, seen{n1: 2, n2: -1, reads: 1}},
 		},
 		"the newest generation is withdrawn": {
-			{"both", func(x *index.Index) { set(x, first); set(x, moved) }, seen{n1: -1, n2: 1, reads: 2}},
-			{"withdrawn", func(x *index.Index) { x.DeleteSlice(moved[0]); x.DeleteSlice(moved[1]) }, seen{n1: 2, n2: -1, reads: 3}},
+			{"both", func(x *index.Index) { set(x, first); set(x, later) }, seen{n1: 1, n2: -1, reads: 2}},
+			{"withdrawn", func(x *index.Index) { x.DeleteSlice(later[0]); x.DeleteSlice(later[1]) }, seen{n1: 2, n2: -1, unclear: false, reads: 3}},
 		},
 		"a foreign driver": {
 			{"alone", func(x *index.Index) { x.SetSlice(foreignSlice("n1", "nics", 1, "nic0")) }, seen{n1: 0, n2: -1, foreign: true}},
@@ -99,6 +101,45 @@ func TestSlices(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNodeCannotReplaceAnotherNodesPool checks that ResourceSlices of one node under the pool's name of another one change neither the devices nor the
+// allocations of that node, whatever their generation is, and are not evaluated by the in-tree allocator either.
+func TestNodeCannotReplaceAnotherNodesPool(t *testing.T) {
+	t.Parallel()
+	x := newIndex()
+	victim := machine(t, "h100x2", "n1")
+	set(x, publish(t, victim, 1, 1))
+	set(x, publish(t, machine(t, "t4x1", "n2"), 1, 1))
+	x.SetClaim(claimOf("a", 1, result("n1", whole(victim, 0))))
+	before := known(t, x, "n1")
+	_, since := x.Changed(0)
+	for _, generation := range []int{0, 1, 1 << 62} {
+		stolen := publish(t, victim, generation, 1)
+		for _, s := range stolen {
+			s.Name = fmt.Sprintf("stolen-%d-%s", generation, s.Name)
+			s.Spec.NodeName = new("n2")
+		}
+		set(x, stolen)
+		everywhere := publish(t, victim, generation, 1)
+		for _, s := range everywhere {
+			s.Name = fmt.Sprintf("everywhere-%d-%s", generation, s.Name)
+			s.Spec.NodeName, s.Spec.AllNodes = nil, new(true)
+		}
+		set(x, everywhere)
+	}
+	if n, ok := x.Node("n1"); !ok || n != before {
+		t.Errorf("node n1 is published: %v, and changed: %v", ok, n != before)
+	}
+	changed, _ := x.Changed(since)
+	attacker := known(t, x, "n2")
+	if len(changed) != 1 || attacker.DelegateReason == nil || len(attacker.Fit.GPUs) != 1 || len(attacker.Slices) != 2 || len(attacker.Held) != 0 {
+		t.Errorf("%d nodes changed; n2 has %d GPUs, %d ResourceSlices, %d held devices, unclear: %v",
+			len(changed), len(attacker.Fit.GPUs), len(attacker.Slices), len(attacker.Held), attacker.DelegateReason)
+	}
+	if slices := x.NonLocalSlices(); len(slices) > 0 {
+		t.Errorf("%d ResourceSlices of all nodes", len(slices))
 	}
 }
 

@@ -305,7 +305,7 @@ func (p *play) checkRoaming(t *rapid.T) {
 	}
 	var held []index.Held
 	for _, h := range p.model.held() {
-		if roams[h.Result.Driver+"/"+h.Result.Pool] {
+		if roams[heldKey(h)] {
 			held = append(held, h)
 		}
 	}

@@ -75,7 +75,7 @@ func (t *occupancyBuilder) addAllocated(h *Held) {
 // on the GPUs.
 func (t *occupancyBuilder) isUnreadable(h *Held) bool {
 	incomplete := t.content.delegateReason != nil && len(t.content.layout.devices) == 0
-	return incomplete || h.pool() != t.content.pool
+	return incomplete || h.Result.Driver != t.content.pool.driver || h.Result.Pool != t.content.pool.name
 }
 
 // addNominated takes a nominated device in addition to the held ones, and reports whether it is free. If it is not, its

@@ -117,7 +117,7 @@ func (b builder) buildClaim(claim resourceapi.ResourceClaim) Claim {
 func (b builder) buildDevice(result resourceapi.DeviceRequestAllocationResult) (node string, d Device) {
 	d = Device{Name: result.Device, AdminAccess: result.AdminAccess != nil && *result.AdminAccess}
 	for _, r := range b.readings {
-		if r.Driver != result.Driver || r.Pool != result.Pool {
+		if !r.Has(result) {
 			continue
 		}
 		node = r.Node

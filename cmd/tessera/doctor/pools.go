@@ -15,8 +15,8 @@ import (
 // pool identifies a pool of devices.
 type pool struct{ driver, name string }
 
-// poolNodes maps every pool to its node: the published pools, and those that agents would publish on the known nodes. The latter matter because
-// kubelet deletes the ResourceSlices of an agent that is gone; the node of its allocations then follows from the pool's name only.
+// poolNodes maps every pool to its node: those that agents publish, or would publish, on the known nodes. The latter matter because kubelet
+// deletes the ResourceSlices of an agent that is gone; the node of its allocations then follows from the pool's name only.
 func poolNodes(s cluster.State) map[pool]string {
 	pools := map[pool]string{}
 	expect := func(node string) {
@@ -37,7 +37,7 @@ func poolNodes(s cluster.State) map[pool]string {
 	}
 	for _, slice := range s.Slices {
 		if slice.Spec.NodeName != nil {
-			pools[pool{slice.Spec.Driver, slice.Spec.Pool.Name}] = *slice.Spec.NodeName
+			expect(*slice.Spec.NodeName)
 		}
 	}
 	return pools
@@ -61,7 +61,7 @@ func claimNodes(claim resourceapi.ResourceClaim, pools map[pool]string) []string
 func (n *nodeState) podsOfUnpublishedPools() (pods []AffectedPod, name string) {
 	for _, claim := range n.claims {
 		for _, result := range claim.Status.Allocation.Devices.Results {
-			published := slices.ContainsFunc(n.readings, func(r wire.Reading) bool { return r.Driver == result.Driver && r.Pool == result.Pool })
+			published := slices.ContainsFunc(n.readings, func(r wire.Reading) bool { return r.Has(result) })
 			if published || n.pools[pool{result.Driver, result.Pool}] != n.name {
 				continue
 			}

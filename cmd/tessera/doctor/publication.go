@@ -16,6 +16,13 @@ import (
 func (n *nodeState) publicationFindings() []Finding {
 	found := n.unpublishedFindings()
 	for _, r := range n.readings {
+		if r.Refused != nil {
+			found = append(found, Finding{
+				Severity: gpu.Critical.String(), Reason: ReasonPoolRefused, Message: fmt.Sprintf("%v; none of its devices can be allocated", r.Refused),
+				NextStep: "no agent publishes such a pool: find out who writes ResourceSlices with the identity of this node's agent, then delete the pool's ResourceSlices",
+			})
+			continue
+		}
 		older := slices.ContainsFunc(n.slices, func(s resourceapi.ResourceSlice) bool {
 			return s.Spec.Driver == r.Driver && s.Spec.Pool.Name == r.Pool && s.Spec.Pool.Generation < r.Generation
 		})

@@ -98,6 +98,7 @@ const (
 	ReasonNoResourceSlices         Reason = "NoResourceSlices"         // GPUs or allocations, but no published device
 	ReasonResourceSlicesIncomplete Reason = "ResourceSlicesIncomplete" // incomplete pool, which the scheduler ignores
 	ReasonInvalidDevices           Reason = "InvalidDevices"           // published devices that do not decode as Tessera's
+	ReasonPoolRefused              Reason = "PoolRefused"              // pool that no agent publishes: of another node, or beyond a bound
 	ReasonDriverMissing            Reason = "DriverMissing"            // GPUs without a driver
 	ReasonGPUsMissing              Reason = "GPUsMissing"              // the driver lists fewer GPUs than the PCI bus
 	ReasonMaintenance              Reason = "Maintenance"              // GPUs out of service for the installer's work

@@ -70,7 +70,7 @@ type hold struct {
 
 // readingOf returns the pool of an allocated device; false when the pool is not published.
 func readingOf(readings []wire.Reading, result resourceapi.DeviceRequestAllocationResult) (wire.Reading, bool) {
-	i := slices.IndexFunc(readings, func(r wire.Reading) bool { return r.Driver == result.Driver && r.Pool == result.Pool })
+	i := slices.IndexFunc(readings, func(r wire.Reading) bool { return r.Has(result) })
 	if i < 0 {
 		return wire.Reading{}, false
 	}
@@ -231,9 +231,12 @@ func offeredShapes(g wire.PublishedGPU) []string {
 	return names
 }
 
-// poolProblems returns the problems of a pool: missing ResourceSlices, allocations of unpublished devices, devices that do not decode.
+// poolProblems returns the problems of a pool: a refused pool, missing ResourceSlices, allocations of unpublished devices, devices that do not decode.
 func poolProblems(r wire.Reading, unknown []hold) []string {
 	var problems []string
+	if r.Refused != nil {
+		return []string{fmt.Sprintf("Node %s: %v; nothing of it is listed.", r.Node, r.Refused)}
+	}
 	if !r.Complete {
 		problems = append(problems, fmt.Sprintf("Pool %s: ResourceSlices are missing; the list may lack GPUs.", r.Pool))
 	}
