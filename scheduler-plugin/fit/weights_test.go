@@ -46,9 +46,9 @@ func TestStateOfWhatIsNoPlacement(t *testing.T) {
 // TestAbsurdCounters serves a GPU whose engines are too many to count in a state.
 func TestAbsurdCounters(t *testing.T) {
 	t.Parallel()
-	many := gpu.Engines{Decoder: 1_000_000}
+	many := gpu.Engines{Decoder: 80, Encoder: 80, JPEG: 80}
 	profile := gpu.Profile{ID: 1, Name: "1g", Size: 1, Starts: []int{0, 1, 2, 3, 4, 5, 6, 7}, Engines: many}
-	g, err := gpu.OfferedGeometry([]gpu.Profile{profile}, gpu.Cost{Slices: gpu.SpanMask(0, 8), Engines: gpu.Engines{Decoder: 3_000_000}})
+	g, err := gpu.OfferedGeometry([]gpu.Profile{profile}, gpu.Cost{Slices: gpu.SpanMask(0, 8), Engines: gpu.Engines{Decoder: gpu.MaxEngines, Encoder: gpu.MaxEngines, JPEG: gpu.MaxEngines}})
 	if err != nil {
 		t.Fatal(err)
 	}

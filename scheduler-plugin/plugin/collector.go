@@ -1,10 +1,13 @@
 package plugin
 
 import (
+	"errors"
 	"strconv"
 
 	compbasemetrics "k8s.io/component-base/metrics"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
@@ -13,7 +16,7 @@ type collector struct {
 	compbasemetrics.BaseStableCollector
 	factory *Factory
 
-	nodes, devices, gpus, slices, stranded, fragmented *compbasemetrics.Desc
+	nodes, refused, devices, gpus, slices, stranded, fragmented *compbasemetrics.Desc
 }
 
 func newCollector(f *Factory) *collector {
@@ -23,6 +26,7 @@ func newCollector(f *Factory) *collector {
 	return &collector{
 		factory:    f,
 		nodes:      desc("nodes", "Nodes with published devices: evaluated by the plugin (supported) or by the in-tree allocator (delegated).", "state"),
+		refused:    desc("refused_pools", "Nodes that publish a pool that no agent publishes: under another node's name (not_own), or beyond a bound (too_large).", "reason"),
 		devices:    desc("allocated_devices", "Allocated devices: written to the claim (written), or assumed and not yet written (in_flight).", "state"),
 		gpus:       desc("gpus", "GPUs without an allocation (idle) and with one (used).", "state"),
 		slices:     desc("memory_slices", "Memory slices of GPUs: free for a MIG device, or used. A GPU without MIG counts as one.", "state"),
@@ -33,7 +37,7 @@ func newCollector(f *Factory) *collector {
 
 // DescribeWithStability sends the descriptions of all metrics.
 func (c *collector) DescribeWithStability(ch chan<- *compbasemetrics.Desc) {
-	for _, d := range []*compbasemetrics.Desc{c.nodes, c.devices, c.gpus, c.slices, c.stranded, c.fragmented} {
+	for _, d := range []*compbasemetrics.Desc{c.nodes, c.refused, c.devices, c.gpus, c.slices, c.stranded, c.fragmented} {
 		ch <- d
 	}
 }
@@ -42,11 +46,18 @@ func (c *collector) DescribeWithStability(ch chan<- *compbasemetrics.Desc) {
 func (c *collector) CollectWithStability(ch chan<- compbasemetrics.Metric) {
 	var sum index.Stats
 	var waste strands
+	var notOwn, tooLarge int
 	for _, x := range c.factory.indexes() {
 		sum = addStats(sum, x.Stats())
 		nodes, _ := x.Changed(0)
 		for _, n := range nodes {
 			waste.add(n)
+			if errors.Is(n.DelegateReason, wire.ErrNotOwn) {
+				notOwn++
+			}
+			if errors.Is(n.DelegateReason, gpu.ErrTooLarge) {
+				tooLarge++
+			}
 		}
 	}
 	gauge := func(d *compbasemetrics.Desc, value int, labels ...string) {
@@ -54,6 +65,8 @@ func (c *collector) CollectWithStability(ch chan<- compbasemetrics.Metric) {
 	}
 	gauge(c.nodes, sum.Nodes-sum.Delegated, "supported")
 	gauge(c.nodes, sum.Delegated, "delegated")
+	gauge(c.refused, notOwn, "not_own")
+	gauge(c.refused, tooLarge, "too_large")
 	gauge(c.devices, sum.Devices-sum.InFlight, "written")
 	gauge(c.devices, sum.InFlight, "in_flight")
 	gauge(c.gpus, sum.Load.Idle, "idle")

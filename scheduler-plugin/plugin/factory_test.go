@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
@@ -14,6 +15,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/api/wire"
 )
 
 // profile is the handle of another profile of the same scheduler.
@@ -64,6 +67,14 @@ func TestRefusesToStart(t *testing.T) {
 func TestCollector(t *testing.T) {
 	f := NewFactory()
 	objects, nodes := hardware(t, 2, "gpu")
+	var stolen *resourceapi.ResourceSlice
+	for _, object := range objects {
+		if s, ok := object.(*resourceapi.ResourceSlice); ok {
+			stolen = s.DeepCopy()
+		}
+	}
+	stolen.Name, stolen.Spec.Pool.Name = "stolen", wire.PoolName(nodes[0].Name, stolen.Spec.Driver)
+	objects = append(objects, stolen)
 	s := newSite(t, objects, nodes, func(ctx context.Context, h fwk.Handle) (fwk.Plugin, error) { return f.New(ctx, nil, h) })
 	p, ok := s.plugin.(*Plugin)
 	if !ok {
@@ -83,11 +94,15 @@ tessera_scheduler_gpus{state="used"} 8
 # TYPE tessera_scheduler_allocated_devices gauge
 tessera_scheduler_allocated_devices{state="in_flight"} 0
 tessera_scheduler_allocated_devices{state="written"} 8
+# HELP tessera_scheduler_refused_pools [ALPHA] Nodes that publish a pool that no agent publishes: under another node's name (not_own), or beyond a bound (too_large).
+# TYPE tessera_scheduler_refused_pools gauge
+tessera_scheduler_refused_pools{reason="not_own"} 1
+tessera_scheduler_refused_pools{reason="too_large"} 0
 # HELP tessera_scheduler_stranded_memory_slices [ALPHA] Free memory slices on GPUs in use.
 # TYPE tessera_scheduler_stranded_memory_slices gauge
 tessera_scheduler_stranded_memory_slices 0
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tessera_scheduler_gpus", "tessera_scheduler_allocated_devices", "tessera_scheduler_stranded_memory_slices"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tessera_scheduler_gpus", "tessera_scheduler_allocated_devices", "tessera_scheduler_refused_pools", "tessera_scheduler_stranded_memory_slices"); err != nil {
 		t.Error(err)
 	}
 }

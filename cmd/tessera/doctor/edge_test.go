@@ -125,6 +125,14 @@ func TestRareFindings(t *testing.T) {
 			},
 			"gpu-b", "Warning", ReasonInvalidDevices, []string{"1 device cannot be decoded", "the first is fpga-0: "}, nil,
 		},
+		"a pool in the name of another node": {
+			func(h *nodesScene) {
+				slice := h.slicesOf("gpu-b")[0].DeepCopy()
+				slice.Name, slice.Spec.Pool = "stolen", resourceapi.ResourcePool{Name: "gpu-a-" + clustertest.Driver, Generation: 1 << 62, ResourceSliceCount: 1}
+				h.Add(slice)
+			},
+			"gpu-b", "Critical", ReasonPoolRefused, []string{`pool "gpu-a-gpu.tessera.dev" of node gpu-b, whose pool is "gpu-b-gpu.tessera.dev"`, "who writes ResourceSlices"}, nil,
+		},
 		"a taint rule for one device": {
 			func(h *nodesScene) {
 				rule := func(name string, selector *resourceapi.DeviceTaintSelector) {

@@ -13,6 +13,11 @@ const chartFolder = "helm/tessera/templates/shared"
 // manifestNamespace is the namespace of the plain manifests; the chart replaces it with the release's.
 const manifestNamespace = "tessera-system"
 
+// manifestPullSecrets is the variable of an admission policy that the chart replaces with the pull secrets of the node agent.
+const manifestPullSecrets = `  - name: pullSecrets # those of the agent's DaemonSet, such as ['registry']
+    expression: "[]"
+`
+
 const chartHead = `# Generated from deployments/%s by e2e/repo/generate; do not edit.
 `
 
@@ -74,6 +79,7 @@ func chartTemplate(manifest, text, when string) (string, error) {
 	}
 	text = strings.ReplaceAll(text, "namespace: "+manifestNamespace, "namespace: {{ .Release.Namespace | quote }}")
 	text = strings.ReplaceAll(text, manifestNamespace, "{{ .Release.Namespace }}")
+	text = strings.ReplaceAll(text, manifestPullSecrets, "  - name: pullSecrets\n    expression: {{ include \"tessera.pullSecrets\" . | quote }}\n")
 	text = fmt.Sprintf(chartHead, manifest) + text
 	if when != "" {
 		text = fmt.Sprintf("{{- if include %q . }}\n%s{{- end }}\n", when, text)

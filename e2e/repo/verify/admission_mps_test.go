@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,7 +25,7 @@ func daemonPod(changes ...func(*corev1.Pod)) *corev1.Pod {
 			Volumes: []corev1.Volume{
 				{Name: "shm", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 				{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}},
-				{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
+				{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "tessera-node-config"}}}},
 			},
 		},
 	}
@@ -74,6 +75,14 @@ func TestAgentMakesItsOwnDaemonsOnly(t *testing.T) {
 		"reads all of a secret": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) {
 			p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
 		}), nil, "no environment from Secrets"},
+		"mounts another ConfigMap": {agent, admission.Create, "", daemonPod(mount(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "other"}}})), nil, "its ConfigMaps must have the name tessera-node-config"},
+		"pulls with a secret": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) {
+			p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "other"}}
+		}), nil, "the pull secrets of an MPS daemon must be some of []"},
+		"has a claim": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) {
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c"}}
+		}), nil, "no claims"},
 		"has an init container":  {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) { p.Spec.InitContainers = p.Spec.Containers }), nil, "one container"},
 		"changes its own":        {agent, admission.Update, "", daemonPod(), daemonPod(), "may only create and delete pods"},
 		"uses a subresource":     {agent, admission.Create, "eviction", daemonPod(), nil, "subresources"},
@@ -99,4 +108,36 @@ func object(pod *corev1.Pod) runtime.Object {
 		return nil
 	}
 	return pod
+}
+
+// TestDaemonsPullWithTheAgentsSecrets checks that the chart permits the pull secrets of the agent's pods, and no others: they are those of all
+// DaemonSets and those of the agent (installer/render).
+func TestDaemonsPullWithTheAgentsSecrets(t *testing.T) {
+	pulls := func(names ...string) *corev1.Pod {
+		return daemonPod(func(p *corev1.Pod) {
+			for _, name := range names {
+				p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
+			}
+		})
+	}
+	for name, test := range map[string]struct {
+		flags              []string
+		permitted, refused []string
+	}{
+		"none":           {nil, nil, []string{"one"}},
+		"of the release": {[]string{"--set", "imagePullSecrets={one,two}"}, []string{"one", "two"}, []string{"one", "three"}},
+		"of the policy": {[]string{"--set", "imagePullSecrets={one}", "--set", "clusterPolicy.daemonSets.imagePullSecrets={two}",
+			"--set", "clusterPolicy.nodeAgent.imagePullSecrets={three}"}, []string{"two", "three"}, []string{"one"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, rendered(t, test.flags...), "mps-daemons.gpu.tessera.dev")
+			judge := compile(t, policy, target{resource: corev1.SchemeGroupVersion.WithResource("pods"), kind: corev1.SchemeGroupVersion.WithKind("Pod")})
+			if got := judge(t, agent, admission.Create, pulls(test.permitted...), nil); len(got) > 0 {
+				t.Errorf("with %q: %q", test.permitted, got)
+			}
+			if got := judge(t, agent, admission.Create, pulls(test.refused...), nil); len(got) != 1 {
+				t.Errorf("with %q: %q", test.refused, got)
+			}
+		})
+	}
 }

@@ -20,12 +20,18 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/tessera-gpu/tessera/api/wire"
 )
 
 const agentAccount = "system:serviceaccount:tessera-system:tessera-node"
 
 func slice(driver string, node *string) *resourceapi.ResourceSlice {
-	return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{Driver: driver, NodeName: node}}
+	s := &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{Driver: driver, NodeName: node}}
+	if node != nil {
+		s.Spec.Pool.Name = wire.PoolName(*node, driver)
+	}
+	return s
 }
 
 // TestEveryPolicyIsBound: a policy without a binding rejects nothing.
@@ -50,6 +56,11 @@ func TestAgentWritesItsOwnSlicesOnly(t *testing.T) {
 	})
 	own, other := "node1", "node2"
 	mine, theirs := slice("gpu.tessera.dev", &own), slice("gpu.tessera.dev", &other)
+	stolen := slice("gpu.tessera.dev", &own)
+	stolen.Spec.Pool = theirs.Spec.Pool
+	const refusal = "on node node1 may not write the pool node2-gpu.tessera.dev: set spec.pool.name to node1-gpu.tessera.dev"
+	foreign := slice("nic.example.com", &own)
+	foreign.Spec.Pool.Name = "anything"
 
 	tests := map[string]struct {
 		who              user.Info
@@ -58,18 +69,27 @@ func TestAgentWritesItsOwnSlicesOnly(t *testing.T) {
 		// want is a part of the refusal; empty when the write passes.
 		want string
 	}{
-		"creates its own":            {agent, admission.Create, mine, nil, ""},
-		"updates its own":            {agent, admission.Update, mine, mine, ""},
-		"deletes its own":            {agent, admission.Delete, nil, mine, ""},
-		"creates another node's":     {agent, admission.Create, theirs, nil, "the agent on node node1 may not write the ResourceSlice of node node2: set spec.nodeName to node1"},
-		"updates another node's":     {agent, admission.Update, theirs, theirs, "may not write the ResourceSlice of node node2"},
-		"deletes another node's":     {agent, admission.Delete, nil, theirs, "may not write the ResourceSlice of node node2"},
-		"creates one for all nodes":  {agent, admission.Create, slice("gpu.tessera.dev", nil), nil, "may not write the ResourceSlice of all nodes"},
-		"creates another driver's":   {agent, admission.Create, slice("gpu.nvidia.com", &own), nil, "may not write ResourceSlices of driver gpu.nvidia.com: its driver is gpu.tessera.dev"},
-		"deletes another driver's":   {agent, admission.Delete, nil, slice("gpu.nvidia.com", &own), "may not write ResourceSlices of driver gpu.nvidia.com"},
-		"has a token of no node":     {unbound, admission.Create, mine, nil, "is not bound to a pod on a node"},
-		"an administrator may":       {admin, admission.Create, theirs, nil, ""},
-		"an administrator may clean": {admin, admission.Delete, nil, theirs, ""},
+		"creates its own":                {agent, admission.Create, mine, nil, ""},
+		"updates its own":                {agent, admission.Update, mine, mine, ""},
+		"deletes its own":                {agent, admission.Delete, nil, mine, ""},
+		"creates another node's":         {agent, admission.Create, theirs, nil, "the agent on node node1 may not write the ResourceSlice of node node2: set spec.nodeName to node1"},
+		"updates another node's":         {agent, admission.Update, theirs, theirs, "may not write the ResourceSlice of node node2"},
+		"deletes another node's":         {agent, admission.Delete, nil, theirs, "may not write the ResourceSlice of node node2"},
+		"creates one for all nodes":      {agent, admission.Create, slice("gpu.tessera.dev", nil), nil, "may not write the ResourceSlice of all nodes"},
+		"creates another driver's":       {agent, admission.Create, slice("gpu.nvidia.com", &own), nil, "may not write ResourceSlices of driver gpu.nvidia.com: its driver is gpu.tessera.dev"},
+		"deletes another driver's":       {agent, admission.Delete, nil, slice("gpu.nvidia.com", &own), "may not write ResourceSlices of driver gpu.nvidia.com"},
+		"creates in another node's pool": {agent, admission.Create, stolen, nil, "the agent " + refusal},
+		"updates in another node's pool": {agent, admission.Update, stolen, stolen, "the agent " + refusal},
+		"deletes what is in that pool":   {agent, admission.Delete, nil, stolen, ""},
+		"kubelet in its pool":            {kubelet, admission.Create, mine, nil, ""},
+		"kubelet in another node's pool": {kubelet, admission.Create, stolen, nil, "kubelet " + refusal},
+		"kubelet updates that pool":      {kubelet, admission.Update, stolen, stolen, "kubelet " + refusal},
+		"kubelet of another node":        {kubelet, admission.Create, theirs, nil, "kubelet on node node1 may not write the ResourceSlice of node node2"},
+		"kubelet cleans up":              {kubelet, admission.Delete, nil, stolen, ""},
+		"kubelet of another driver":      {kubelet, admission.Create, foreign, nil, ""},
+		"has a token of no node":         {unbound, admission.Create, mine, nil, "is not bound to a pod on a node"},
+		"an administrator may":           {admin, admission.Create, theirs, nil, ""},
+		"an administrator may clean":     {admin, admission.Delete, nil, theirs, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -86,6 +106,7 @@ var (
 	agent   = &user.DefaultInfo{Name: agentAccount, Extra: map[string][]string{"authentication.kubernetes.io/node-name": {"node1"}}}
 	unbound = &user.DefaultInfo{Name: agentAccount}
 	admin   = &user.DefaultInfo{Name: "admin"}
+	kubelet = &user.DefaultInfo{Name: "system:node:node1", Groups: []string{user.NodesGroup}}
 )
 
 // target is the resource that is written.

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/env/chart"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
@@ -326,7 +327,7 @@ func (s *site) discovery(t *testing.T) {
 func (s *site) agent(t *testing.T) {
 	slice := func(node string) *resourceapi.ResourceSlice {
 		return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourceapi.ResourceSliceSpec{
-			Driver: v1alpha1.DriverName, NodeName: &node, Pool: resourceapi.ResourcePool{Name: node, ResourceSliceCount: 1},
+			Driver: v1alpha1.DriverName, NodeName: &node, Pool: resourceapi.ResourcePool{Name: wire.PoolName(node, v1alpha1.DriverName), ResourceSliceCount: 1},
 		}}
 	}
 	s.judge(t, "tessera-node", "node1", []attempt{
@@ -360,6 +361,19 @@ func (s *site) agent(t *testing.T) {
 			_, err := i.ResourceV1().ResourceSlices().Create(ctx, slice("node2"), metav1.CreateOptions{})
 			return err
 		}, "may not write the ResourceSlice of node node2"},
+		{"publishes in another's pool", func(ctx context.Context, i identity) error {
+			own := slice("node1")
+			own.Spec.Pool.Name = wire.PoolName("node2", v1alpha1.DriverName)
+			_, err := i.ResourceV1().ResourceSlices().Create(ctx, own, metav1.CreateOptions{})
+			return err
+		}, "may not write the pool node2-gpu.tessera.dev"},
+		{"pulls a daemon's image with a Secret", func(ctx context.Context, i identity) error {
+			daemon := operation("mps", "default")
+			daemon.Labels["app.kubernetes.io/name"] = "tessera-mps"
+			daemon.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "of-a-user"}}
+			_, err := i.CoreV1().Pods(home).Create(ctx, daemon, metav1.CreateOptions{})
+			return err
+		}, "the pull secrets of an MPS daemon must be some of []"},
 		{"makes a pod that is no daemon's", func(ctx context.Context, i identity) error {
 			_, err := i.CoreV1().Pods(home).Create(ctx, operation("shell", "default"), metav1.CreateOptions{})
 			return err

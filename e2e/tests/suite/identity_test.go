@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 )
 
@@ -37,7 +38,7 @@ func sliceOf(node, driver string) *resourceapi.ResourceSlice {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "by-hand-"},
 		Spec: resourceapi.ResourceSliceSpec{
 			Driver: driver, NodeName: &node,
-			Pool:    resourceapi.ResourcePool{Name: "by-hand", ResourceSliceCount: 1},
+			Pool:    resourceapi.ResourcePool{Name: wire.PoolName(node, driver), ResourceSliceCount: 1},
 			Devices: []resourceapi.Device{{Name: "nothing"}},
 		},
 	}
@@ -50,6 +51,10 @@ var _ = Describe("An agent's identity", func() {
 		Expect(err).To(MatchError(ContainSubstring("the agent on node node2 may not write the ResourceSlice of node node1")))
 		_, err = slices.Create(ctx, sliceOf("node2", "fpga.example.com"), metav1.CreateOptions{})
 		Expect(err).To(MatchError(ContainSubstring("may not write ResourceSlices of driver fpga.example.com")))
+		stolen := sliceOf("node2", driver)
+		stolen.Spec.Pool.Name = wire.PoolName("node1", driver)
+		_, err = slices.Create(ctx, stolen, metav1.CreateOptions{})
+		Expect(err).To(MatchError(ContainSubstring("the agent on node node2 may not write the pool node1-" + driver)))
 
 		theirs := pool(ctx, node("node1"))[0]
 		Expect(slices.Delete(ctx, theirs.Name, metav1.DeleteOptions{})).To(MatchError(ContainSubstring("may not write")))

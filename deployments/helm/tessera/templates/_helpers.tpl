@@ -60,6 +60,14 @@ nodeAffinity:
 {{- end }}
 {{- end -}}
 
+{{/* The pull secrets of the node agent's pods, as a list of the Common Expression Language. */}}
+{{- define "tessera.pullSecrets" -}}
+{{- $policy := .Values.clusterPolicy | default dict -}}
+{{- $sets := ($policy.daemonSets | default dict).imagePullSecrets | default .Values.imagePullSecrets | default list -}}
+{{- $agent := ($policy.nodeAgent | default dict).imagePullSecrets | default list -}}
+[{{- range $i, $name := concat $sets $agent | uniq }}{{ if $i }}, {{ end }}'{{ $name }}'{{ end -}}]
+{{- end -}}
+
 {{/* Fails for values that the chart does not support. */}}
 {{- define "tessera.check" -}}
 {{- $agent := (.Values.clusterPolicy | default dict).nodeAgent | default dict -}}
