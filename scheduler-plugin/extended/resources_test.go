@@ -259,7 +259,7 @@ func TestClaimFor(t *testing.T) {
 			if claim.Namespace != test.pod.Namespace {
 				t.Errorf("the claim is in the namespace %q", claim.Namespace)
 			}
-			_, err = requirements.NewReader(m.DeviceClasses(), noNonLocal{}).Read([]*resourceapi.ResourceClaim{claim})
+			_, err = requirements.NewReader(m.DeviceClasses(), noNonLocal{}).Read([]*resourceapi.ResourceClaim{claim}, nil)
 			if delegated := errors.Is(err, requirements.ErrDelegate); delegated != (test.outcome == delegatedByReader) {
 				t.Errorf("the reader returns %v", err)
 			}

@@ -78,6 +78,9 @@ func (c *search) sameAssignments(a, b int, itemsA, itemsB []item) bool {
 	})
 }
 
+// stepSize is the number of steps that it takes to create and compare the progress of all groups.
+func (c *search) stepSize() int { return 2 + (len(c.groups)+len(c.distinct.last))/8 }
+
 // assignmentsByGPU returns the assignments of each GPU. GPUs that are alike share them: on a node with 8 idle GPUs they
 // are enumerated once.
 func (c *search) assignmentsByGPU(items [][]item) [][]assignment {
@@ -125,7 +128,7 @@ func (s *assignmentStep) key() stepKey {
 const initialSteps = 64
 
 // enumerateAssignments returns the assignments of the GPU: for every part of the requirements that it can serve, the
-// one that costs least. The first one serves nothing.
+// one that costs least. The first one serves nothing. It returns nil if the budget is exceeded.
 //
 // It is a breadth-first closure over subsets of the items. Steps with equal keys have the same future, so only the
 // first one is kept: the number of steps depends on the states that the GPU can have and on the number of different
@@ -142,12 +145,16 @@ func (c *search) enumerateAssignments(position int, items []item) []assignment {
 		// range evaluates steps once: steps that this item adds are not extended by the same item.
 		for from := range steps {
 			for _, group := range item.groups {
+				if !c.budget.Spend(1) {
+					return nil
+				}
 				next, ok := c.assignDevice(&steps[from], group, item.device)
 				if !ok {
 					continue
 				}
 				if key := next.key(); !known[key] {
 					known[key] = true
+					c.budget.Spend(c.stepSize())
 					next.from, next.given = from, assignedItem{group, i}
 					steps = append(steps, next)
 				}

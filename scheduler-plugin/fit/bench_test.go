@@ -103,12 +103,12 @@ func BenchmarkChoose(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			b.ReportAllocs()
-			if _, ok := fit.Choose(bench.node, bench.demand); !ok {
+			if _, ok := fit.Choose(bench.node, bench.demand, nil); !ok {
 				b.Fatal("not served")
 			}
 			before := processorTime(b)
 			for b.Loop() {
-				fit.Choose(bench.node, bench.demand)
+				fit.Choose(bench.node, bench.demand, nil)
 			}
 			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
 		})

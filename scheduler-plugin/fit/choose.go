@@ -12,20 +12,31 @@ import (
 //
 // If the requirements can be satisfied, a choice is found. It is optimal for one device, for whole GPUs, and for
 // requirements with at most maxProgress progresses, except that at most maxTeamSets sets of whole GPUs are tried if
-// there are other requests. Larger requirements are served greedily. The result depends only on the arguments.
-func Choose(n *Node, req *Requirements) (Choice, bool) {
+// there are other requests. Larger requirements are served greedily.
+//
+// The steps of the search are taken from the budget. If it is exceeded (Budget.Exceeded), the result may be missing or
+// not the best one. The result depends only on the arguments.
+func Choose(n *Node, req *Requirements, b *Budget) (Choice, bool) {
 	var buffer [stackGPUs]gpuView
 	s := newNodeView(n, buffer[:0])
+	s.budget = b
+	if !b.Spend(nodeSteps(n)) {
+		return Choice{}, false
+	}
 	if len(req.Requests) == 1 {
 		return s.chooseSingle(n, req)
 	}
-	return newHeapNodeView(n).chooseSeveral(req)
+	return newHeapNodeView(n, b).chooseSeveral(req)
 }
+
+// nodeSteps is the number of steps of a simple search on the node, which excludes most devices by a comparison.
+func nodeSteps(n *Node) int { return 1 + len(n.GPUs)/4 + len(n.Devices)/64 }
 
 // newHeapNodeView returns the view of the node on the heap, for searches that keep it. Other searches keep the view on
 // the stack.
-func newHeapNodeView(n *Node) *nodeView {
+func newHeapNodeView(n *Node, b *Budget) *nodeView {
 	s := newNodeView(n, nil)
+	s.budget = b
 	return &s
 }
 
@@ -63,7 +74,7 @@ func (s *nodeView) serveAlternative(n *Node, req *Requirements, alternative int)
 			return t.chooseTeam(a.Count)
 		}
 	}
-	best := newHeapNodeView(n).planFor(req, []int{alternative})
+	best := newHeapNodeView(n, s.budget).planFor(req, []int{alternative})
 	if best == nil {
 		return nil, outcome{}, false
 	}

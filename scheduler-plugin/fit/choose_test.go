@@ -162,7 +162,7 @@ func TestChoose(t *testing.T) {
 			for position, uses := range test.held {
 				hold(t, n, position, uses...)
 			}
-			choice, ok := fit.Choose(n, test.demand(n))
+			choice, ok := fit.Choose(n, test.demand(n), nil)
 			if ok != (test.want != nil) {
 				t.Fatalf("served: %v, want %v", ok, test.want)
 			}
@@ -185,7 +185,7 @@ func TestChooseFindsIffThereIs(t *testing.T) {
 		if !decided {
 			t.Skip("too many ways")
 		}
-		choice, ok := fit.Choose(n, d)
+		choice, ok := fit.Choose(n, d, nil)
 		if ok != (want != nil) {
 			t.Fatalf("%s: served %v, the exhaustive search finds %v", describe(n, d), ok, want)
 		}
@@ -202,7 +202,7 @@ func TestChooseFindsIffThereIs(t *testing.T) {
 		if !slices.Equal(alternatives, want) {
 			t.Fatalf("%s: alternatives %v, want %v", describe(n, d), alternatives, want)
 		}
-		again, _ := fit.Choose(n, d)
+		again, _ := fit.Choose(n, d, nil)
 		if diff := cmp.Diff(choice, again); diff != "" {
 			t.Fatalf("chose differently: %s", diff)
 		}
@@ -227,7 +227,7 @@ func TestDemandsOfManyParts(t *testing.T) {
 			d.Constraints = []fit.Constraint{drawConstraint(t, n, d)}
 		}
 		_, want := fit.ChooseExactly(n, d)
-		choice, ok := fit.Choose(n, d)
+		choice, ok := fit.Choose(n, d, nil)
 		if ok != want {
 			t.Fatalf("%s: served %v, want %v", describe(n, d), ok, want)
 		}

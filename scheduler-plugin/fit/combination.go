@@ -13,7 +13,7 @@ type partialPlan struct {
 }
 
 // combineAssignments returns one assignment for each GPU such that together they serve all groups at the least cost;
-// nil if that is impossible.
+// nil if that is impossible or exceeds the budget.
 //
 // It is a dynamic program over the GPUs in order. layers[g] holds the cheapest partial plan of the GPUs before g for
 // every progress that they can reach. Costs of different GPUs add up, and what the remaining GPUs can do depends only
@@ -72,6 +72,9 @@ func (c *search) nextLayer(before []partialPlan, assignments []assignment, posit
 	at := map[progress]int{}
 	for from := range before {
 		for i := range assignments {
+			if !c.budget.Spend(c.stepSize()) {
+				return nil
+			}
 			next, ok := c.addAssignment(before[from], &assignments[i], remaining)
 			if !ok {
 				continue

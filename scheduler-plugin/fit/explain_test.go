@@ -82,7 +82,7 @@ func TestExplain(t *testing.T) {
 			for position, uses := range test.held {
 				hold(t, n, position, uses...)
 			}
-			if got := fit.Explain(n, test.demand(n)).String(); got != test.want {
+			if got := fit.Explain(n, test.demand(n), nil).String(); got != test.want {
 				t.Errorf("%s\nwant %s", got, test.want)
 			}
 		})
@@ -96,8 +96,8 @@ func TestExplainRefusesAsChooseDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := drawNode(t, machines)
 		d := drawDemand(t, n)
-		choice, ok := fit.Choose(n, d)
-		refusal := fit.Explain(n, d)
+		choice, ok := fit.Choose(n, d, nil)
+		refusal := fit.Explain(n, d, nil)
 		if ok != (refusal == fit.Refusal{}) || !ok && (refusal.Request == "" || refusal.Reason == "") {
 			t.Fatalf("%s: served %v, explained as %q", describe(n, d), ok, refusal)
 		}
@@ -121,7 +121,7 @@ func TestDescribe(t *testing.T) {
 		"a monitor": {demand(alternativeFor(n, 1, gpu.Monitor, "")), "claim/gpu: gpu-0 as monitor; costs 0.0 of 82.0, opens 0 idle GPUs"},
 	}
 	for name, test := range tests {
-		choice, ok := fit.Choose(n, test.demand)
+		choice, ok := fit.Choose(n, test.demand, nil)
 		if !ok {
 			t.Fatalf("%s: not served", name)
 		}

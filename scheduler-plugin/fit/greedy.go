@@ -95,6 +95,9 @@ func (g *greedy) scarcestGroup(s *nodeView, need []int) (group int, best *offer)
 		if need[i] == 0 {
 			continue
 		}
+		if !g.budget.Spend(len(g.node.Devices)/8 + 1) {
+			return i, nil
+		}
 		offer, free := g.bestOffer(s, i)
 		// free/need < fewest/need of the other group, without division.
 		if group < 0 || cmp.Or(cmp.Compare(free*need[group], fewest*need[i]), cmp.Compare(i, group)) < 0 {

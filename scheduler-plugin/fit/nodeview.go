@@ -26,6 +26,8 @@ type nodeView struct {
 	// wiring is nil when it is unknown, tables when there are none.
 	wiring *topology.Wiring
 	tables *topology.Tables
+	// budget limits the searches.
+	budget *Budget
 }
 
 // stackGPUs is the number of GPUs up to which a search for one device does not allocate.

@@ -69,7 +69,7 @@ func TestOneSliceTakesTheLeast(t *testing.T) {
 		d := demand(fit.Alternative{Count: 1, Candidates: selected(n, func(d fit.Device) bool {
 			return d.Use.Shape == gpu.MIG && d.Use.Placement.Profile == like.Use.Placement.Profile
 		})})
-		choice, ok := fit.Choose(n, d)
+		choice, ok := fit.Choose(n, d, nil)
 		before := worth(n, occupancies(n))
 		best, found := fit.PlacementCost{}, false
 		for i := range n.Devices {
@@ -121,7 +121,7 @@ func TestSeveralTakeTheLeast(t *testing.T) {
 		if least.steps > fewSteps || slices.ContainsFunc(d.Requests, func(r fit.Request) bool { return teamSizes(n, r.Alternatives[0]) }) {
 			t.Skip("too many ways, or sets of GPUs, whose quality comes first")
 		}
-		choice, ok := fit.Choose(n, d)
+		choice, ok := fit.Choose(n, d, nil)
 		if ok != (least.most > math.MinInt32) {
 			t.Fatalf("%s: served %v, want %v", describe(n, d), ok, least.most)
 		}
@@ -211,7 +211,7 @@ func TestTeamsTakeTheBestSet(t *testing.T) {
 			}
 		}
 		try(0, nil)
-		choice, ok := fit.Choose(n, d)
+		choice, ok := fit.Choose(n, d, nil)
 		if ok != (best > 0) {
 			t.Fatalf("%s: served %v, best quality %v", describe(n, d), ok, best)
 		}
@@ -243,8 +243,8 @@ func TestScoreOrdersNodes(t *testing.T) {
 		d := demand(fit.Alternative{Count: 1, Candidates: selected(a, func(d fit.Device) bool {
 			return d.Use.Shape == gpu.MIG && d.Use.Placement.Profile == like.Use.Placement.Profile
 		})})
-		chosenA, okA := fit.Choose(a, d)
-		chosenB, okB := fit.Choose(b, d)
+		chosenA, okA := fit.Choose(a, d, nil)
+		chosenB, okB := fit.Choose(b, d, nil)
 		if !okA || !okB {
 			t.Skip("no room")
 		}
@@ -255,7 +255,7 @@ func TestScoreOrdersNodes(t *testing.T) {
 		}
 		renamed := *a
 		renamed.Name = "another"
-		if again, _ := fit.Choose(&renamed, d); again.Score != chosenA.Score {
+		if again, _ := fit.Choose(&renamed, d, nil); again.Score != chosenA.Score {
 			t.Fatalf("equal nodes have scores %d and %d", chosenA.Score, again.Score)
 		}
 	})

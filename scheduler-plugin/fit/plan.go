@@ -31,6 +31,9 @@ func (c *search) planFixedValues() {
 	}
 	p.items = c.itemsByGPU()
 	p.assignments = c.assignmentsByGPU(p.items)
+	if c.budget.Exceeded() {
+		return
+	}
 	if p.chooseTeams(0, partialPlan{progress: progress{served: c.noneServed()}}); !p.found {
 		p.planRest(partialPlan{progress: progress{served: c.noneServed()}})
 	}
@@ -92,7 +95,7 @@ func (p *planner) chooseTeams(from int, start partialPlan) {
 		return
 	}
 	for _, set := range p.bestTeamSets(next, start.distinct) {
-		if p.tries == 0 {
+		if p.tries == 0 || p.budget.Exceeded() {
 			return
 		}
 		p.withTeam(next, set, start)

@@ -15,31 +15,39 @@ type Refusal struct {
 	Request string
 	// Reason describes what it needs and what each GPU lacks.
 	Reason string
+	// TooComplex reports that the budget ended before the reason was found.
+	TooComplex bool
 }
 
 // String returns the refusal for messages.
 func (r Refusal) String() string { return r.Request + ": " + r.Reason }
 
-// Explain returns why the node cannot satisfy the requirements. It is for people, and much slower than Choose.
-func Explain(n *Node, req *Requirements) Refusal {
+// Explain returns why the node cannot satisfy the requirements. It is for people, and much slower than Choose. Its steps
+// are taken from the budget.
+func Explain(n *Node, req *Requirements, b *Budget) Refusal {
 	for i, r := range req.Requests {
 		first := &Requirements{Requests: req.Requests[:i+1], Constraints: req.Constraints}
-		if _, ok := Choose(n, first); !ok {
-			return Refusal{Request: r.Name, Reason: refusalReason(n, first)}
+		if _, ok := Choose(n, first, b); ok {
+			continue
 		}
+		reason := refusalReason(n, first, b)
+		if b.Exceeded() {
+			return Refusal{Request: r.Name, Reason: "not evaluated completely: " + ErrTooComplex.Error(), TooComplex: true}
+		}
+		return Refusal{Request: r.Name, Reason: reason}
 	}
 	return Refusal{}
 }
 
 // refusalReason returns why the last request cannot be served although those before it can.
-func refusalReason(n *Node, req *Requirements) string {
+func refusalReason(n *Node, req *Requirements, b *Budget) string {
 	last := len(req.Requests) - 1
 	alone := &Requirements{Requests: req.Requests[last:]}
-	if _, ok := Choose(n, alone); !ok {
+	if _, ok := Choose(n, alone, b); !ok {
 		return describeShortage(n, &req.Requests[last])
 	}
-	if _, ok := Choose(n, &Requirements{Requests: req.Requests}); ok {
-		return "devices are free, but none satisfy " + strings.Join(blockingConstraints(n, req), " and ")
+	if _, ok := Choose(n, &Requirements{Requests: req.Requests}, b); ok {
+		return "devices are free, but none satisfy " + strings.Join(blockingConstraints(n, req, b), " and ")
 	}
 	var others []string
 	for _, r := range req.Requests[:last] {
@@ -50,7 +58,7 @@ func refusalReason(n *Node, req *Requirements) string {
 
 // blockingConstraints returns the constraints without any one of which the requirements could be satisfied, or all
 // constraints if more than one must go.
-func blockingConstraints(n *Node, req *Requirements) []string {
+func blockingConstraints(n *Node, req *Requirements, b *Budget) []string {
 	var one, all []string
 	for i, c := range req.Constraints {
 		name := "equal " + c.Attribute
@@ -63,7 +71,7 @@ func blockingConstraints(n *Node, req *Requirements) []string {
 		}
 		all = append(all, name)
 		without := slices.Delete(slices.Clone(req.Constraints), i, i+1)
-		if _, ok := Choose(n, &Requirements{Requests: req.Requests, Constraints: without}); ok {
+		if _, ok := Choose(n, &Requirements{Requests: req.Requests, Constraints: without}, b); ok {
 			one = append(one, name)
 		}
 	}

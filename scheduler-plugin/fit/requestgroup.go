@@ -19,10 +19,13 @@ func (c *requestGroup) needed() int { return len(c.members) * c.perRequest }
 // maxNeeded is the largest number of devices that a group can need: servedCounts has one byte.
 const maxNeeded = 255
 
-// groupRequests returns the groups of the first requests with these alternatives.
+// groupRequests returns the groups of the requests with these alternatives, without undecided ones.
 func groupRequests(req *Requirements, alternatives []int) []requestGroup {
 	var all []requestGroup
 	for r, position := range alternatives {
+		if position == undecided {
+			continue
+		}
 		a := &req.Requests[r].Alternatives[position]
 		c := requestGroup{members: []int{r}, perRequest: a.Count, alternative: a, constraints: constraintsOf(req, r, position)}
 		i := slices.IndexFunc(all, func(other requestGroup) bool { return other.canMerge(c) })

@@ -66,7 +66,7 @@ func TestScorePrefers(t *testing.T) {
 			for position, uses := range held {
 				hold(t, n, position, uses...)
 			}
-			choice, ok := fit.Choose(n, test.demand(n))
+			choice, ok := fit.Choose(n, test.demand(n), nil)
 			if !ok {
 				t.Fatalf("%s: not served", name)
 			}
@@ -100,7 +100,7 @@ func TestManyGPUs(t *testing.T) {
 		2: {"4 gpu", "5 gpu"}, 18: {"1 gpu", "2 gpu", "4 gpu", "5 gpu", "6 gpu", "7 gpu", "8 gpu", "9 gpu", "10 gpu",
 			"11 gpu", "12 gpu", "13 gpu", "14 gpu", "15 gpu", "16 gpu", "17 gpu", "18 gpu", "19 gpu"}, 19: nil,
 	} {
-		choice, ok := fit.Choose(n, demand(alternativeFor(n, count, gpu.Whole, "")))
+		choice, ok := fit.Choose(n, demand(alternativeFor(n, count, gpu.Whole, "")), nil)
 		if ok != (want != nil) {
 			t.Fatalf("%d: served %v", count, ok)
 		}
@@ -115,7 +115,7 @@ func TestManyGPUs(t *testing.T) {
 		t.Errorf("quality of two without a link: %v", q)
 	}
 	n.Wiring = nil
-	if choice, ok := fit.Choose(n, demand(alternativeFor(n, 2, gpu.Whole, ""))); !ok || len(choice.Picks[0].Devices) != 2 {
+	if choice, ok := fit.Choose(n, demand(alternativeFor(n, 2, gpu.Whole, "")), nil); !ok || len(choice.Picks[0].Devices) != 2 {
 		t.Errorf("without wiring: %v %v", choice, ok)
 	}
 }
@@ -129,14 +129,14 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	var want []fit.Choice
 	for _, d := range demands {
-		choice, _ := fit.Choose(nodeOf(t, "h100x8"), d)
+		choice, _ := fit.Choose(nodeOf(t, "h100x8"), d, nil)
 		want = append(want, choice)
 	}
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
 			for i, d := range demands {
-				if got, _ := fit.Choose(n, d); !cmp.Equal(got, want[i]) {
+				if got, _ := fit.Choose(n, d, nil); !cmp.Equal(got, want[i]) {
 					t.Errorf("%v, want %v", got, want[i])
 				}
 			}

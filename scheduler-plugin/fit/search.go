@@ -11,10 +11,12 @@ package fit
 // that a distinctAttribute has used. That is what makes step 4 possible, where a search over devices would be
 // exponential. Sets of several whole GPUs are the exception, since their quality depends on links between GPUs: they
 // are chosen before (planner).
+//
+// A search that exceeds the budget ends with the best result so far.
 type search struct {
 	*nodeView
 	requirements *Requirements
-	// alternatives are the alternatives of the first requests, which are to be served; later requests are ignored.
+	// alternatives is, by request, the position of the alternative that is to be served, or undecided.
 	alternatives []int
 	groups       []requestGroup
 	// values is, by constraint, the value that all members must have; 0 for a distinctAttribute.
@@ -34,51 +36,20 @@ type plannedChoice struct {
 	score   int64
 }
 
-// chooseSeveral returns the best devices for all requests.
-func (s *nodeView) chooseSeveral(req *Requirements) (Choice, bool) {
-	alternatives := make([]int, 0, len(req.Requests))
-	return s.extendAlternatives(req, alternatives)
-}
-
-// extendAlternatives returns the result for the first combination of alternatives that can be served, in the order of
-// the API: the alternative of the first request changes last. chosen are the alternatives of the first requests.
-// Combinations whose first requests cannot be served are not extended.
-func (s *nodeView) extendAlternatives(req *Requirements, chosen []int) (Choice, bool) {
-	next := len(chosen)
-	if next == len(req.Requests) {
-		best := s.planFor(req, chosen)
-		if best == nil {
-			return Choice{}, false
-		}
-		return Choice{Picks: best.picks, Score: best.score}, true
-	}
-	for i := range req.Requests[next].Alternatives {
-		tried := append(chosen, i)
-		if len(tried) < len(req.Requests) && hasAlternatives(req) {
-			if s.planFor(req, tried) == nil {
-				continue
-			}
-		}
-		if choice, ok := s.extendAlternatives(req, tried); ok {
-			return choice, true
-		}
-	}
-	return Choice{}, false
-}
-
-// hasAlternatives reports whether a request has more than one alternative.
-func hasAlternatives(req *Requirements) bool {
-	for i := range req.Requests {
-		if len(req.Requests[i].Alternatives) > 1 {
-			return true
-		}
-	}
-	return false
-}
-
-// planFor returns the best result for the first requests with these alternatives, nil if there is none.
+// planFor returns the best result for these alternatives, by request, nil if there is none or if the budget is exceeded
+// before one is found. Undecided requests are not served.
 func (s *nodeView) planFor(req *Requirements, alternatives []int) *plannedChoice {
+	return s.searchFor(req, alternatives, maxProgress)
+}
+
+// searchFor is planFor with another limit of the progresses that are searched exhaustively. With 0, the first result is
+// returned.
+func (s *nodeView) searchFor(req *Requirements, alternatives []int, limit int) *plannedChoice {
+	if !s.budget.Spend(len(req.Requests) * (1 + len(req.Constraints))) {
+		return nil
+	}
 	c := newSearch(s, req, alternatives)
+	c.limit = limit
 	c.fixMatchValues(0)
 	return c.best
 }
@@ -95,6 +66,7 @@ func newSearch(s *nodeView, req *Requirements, alternatives []int) *search {
 // fixMatchValues plans with every combination of values of the matchAttributes from the constraint on.
 func (c *search) fixMatchValues(constraint int) {
 	switch {
+	case !c.budget.Spend(len(c.groups)*len(c.node.Devices)/8 + 1):
 	case !c.hasEnoughDevices():
 	case constraint == len(c.values):
 		c.planFixedValues()
@@ -104,6 +76,9 @@ func (c *search) fixMatchValues(constraint int) {
 		for _, value := range c.possibleValues(constraint) {
 			c.values[constraint] = value
 			c.fixMatchValues(constraint + 1)
+			if c.budget.Exceeded() || c.best != nil && c.limit == 0 {
+				return
+			}
 		}
 		c.values[constraint] = 0
 	}

@@ -70,6 +70,9 @@ func (t *team) bestSet(k int) []int {
 		return t.tables.BestSet(from, k).Members()
 	}
 	for set := range from.Subsets(k) {
+		if best != 0 && !t.budget.Spend(1) {
+			break
+		}
 		if best == 0 || t.compareSets(set, best) < 0 {
 			best = set
 		}

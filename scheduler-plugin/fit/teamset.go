@@ -34,6 +34,9 @@ func (p *planner) bestTeamSets(group int, before distinctValues) []teamSet {
 	var best []topology.Set
 	bySet := map[topology.Set]teamSet{}
 	for set := range topology.SetOf(t.idle).Subsets(k) {
+		if !p.budget.Spend(1 + k/4) {
+			break
+		}
 		at, _ := slices.BinarySearchFunc(best, set, t.compareSets)
 		if at == maxTeamSets {
 			continue

@@ -58,7 +58,7 @@ func TestAbsurdCounters(t *testing.T) {
 	}
 	for held := range 4 {
 		for count := 1; count <= 4; count++ {
-			choice, ok := fit.Choose(n, demand(alternativeFor(n, count, gpu.MIG, "1g")))
+			choice, ok := fit.Choose(n, demand(alternativeFor(n, count, gpu.MIG, "1g")), nil)
 			if ok != (held+count <= 3) || ok && len(choice.Picks[0].Devices) != count {
 				t.Errorf("%d with %d held: %v %v", count, held, choice, ok)
 			}

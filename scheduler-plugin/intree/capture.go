@@ -35,7 +35,7 @@ func (c *Capture) Score(n *index.Node) int64 {
 			only.Candidates.Add(i)
 		}
 	}
-	choice, ok := fit.Choose(&n.Fit, &fit.Requirements{Requests: []fit.Request{{Alternatives: []fit.Alternative{only}}}})
+	choice, ok := fit.Choose(&n.Fit, &fit.Requirements{Requests: []fit.Request{{Alternatives: []fit.Alternative{only}}}}, fit.NewBudget(fit.NodeSteps))
 	if !ok {
 		return math.MinInt64
 	}

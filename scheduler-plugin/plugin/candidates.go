@@ -26,6 +26,9 @@ func (p *Plugin) narrowNodes(ctx context.Context, cs fwk.CycleState, c *cycle, n
 	delegated := c.order.Delegated()
 	nominated := p.nominatedNode(c)
 	if c.order.Count() == 0 && len(delegated) == 0 && nominated == "" {
+		if over, pending := c.order.Unevaluated(); over+pending > 0 {
+			return nil, p.rejectTooComplex(c)
+		}
 		if p.preemptor.MayPreempt(c.pod) {
 			return nil, nil // pods may be evicted only if every other filter accepts the node
 		}

@@ -64,7 +64,7 @@ func (o *oracle) choices(c *cluster, claim *resourceapi.ResourceClaim) map[strin
 	for i := range o.claims {
 		o.index.SetClaim(&o.claims[i])
 	}
-	d, err := o.reader.Read([]*resourceapi.ResourceClaim{claim})
+	d, err := o.reader.Read([]*resourceapi.ResourceClaim{claim}, nil)
 	if err != nil {
 		c.tb.Fatal(err)
 	}
@@ -75,11 +75,11 @@ func (o *oracle) choices(c *cluster, claim *resourceapi.ResourceClaim) map[strin
 		return maps.EqualFunc(nodes, known, func(a, b *index.Node) bool { return slices.EqualFunc(a.Held, b.Held, sameHold) })
 	})
 	for name, n := range nodes {
-		demands, err := d.OnNode(n)
+		demands, err := d.OnNode(n, nil)
 		if err != nil {
 			c.tb.Fatal(err)
 		}
-		choice, ok := fit.Choose(&n.Fit, demands)
+		choice, ok := fit.Choose(&n.Fit, demands, nil)
 		if !ok {
 			continue
 		}

@@ -4,11 +4,13 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
@@ -34,6 +36,10 @@ type cycle struct {
 	// narrowed is true if nodes that might serve the pod are not candidates.
 	allNodes bool
 	narrowed bool
+
+	// budget limits the searches of fit on all nodes. tooComplex is true if a node has no result because a limit is exceeded.
+	budget     *fit.Budget
+	tooComplex atomic.Bool
 
 	// preferred are the nodes in the NVLink clique of the pod's group.
 	preferred sets.Set[string]

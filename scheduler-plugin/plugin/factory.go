@@ -14,6 +14,7 @@ import (
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
@@ -94,6 +95,7 @@ func (p *Plugin) newPreemptor(ctx context.Context) (*preemption.Preemptor, error
 		PluginName: Name, Handle: p.handle, Features: p.features,
 		Index: p.shared.index, Claims: p.shared.manager.ResourceClaims(), Requeuer: p.shared.newRequeuer(requeue.NoVersion, p.handle),
 		RequirementsOf: func(cs fwk.CycleState) *requirements.PodRequirements { return cycleOf(cs).requirements },
+		BudgetOf:       func(cs fwk.CycleState) *fit.Budget { return cycleOf(cs).budget },
 		NewNodeFilter: func(ctx context.Context, pod *corev1.Pod) func(*corev1.Node) bool {
 			return p.newNodeCheck(ctx, pod).IsOpen
 		},

@@ -13,6 +13,7 @@ type metrics struct {
 	misses      *compbasemetrics.CounterVec
 	delegations *compbasemetrics.CounterVec
 	refusals    *compbasemetrics.Counter
+	tooComplex  *compbasemetrics.Counter
 	loss        *compbasemetrics.Histogram
 }
 
@@ -53,6 +54,11 @@ func newMetrics() *metrics {
 			Help:           "Chosen devices that the in-tree allocator rejected. Expected to stay 0.",
 			StabilityLevel: compbasemetrics.ALPHA,
 		}),
+		tooComplex: compbasemetrics.NewCounter(&compbasemetrics.CounterOpts{
+			Subsystem: subsystem, Name: "too_complex_total",
+			Help:           "Scheduling attempts that ended with RequestTooComplex: the search for devices exceeded its limit and no node fit.",
+			StabilityLevel: compbasemetrics.ALPHA,
+		}),
 		loss: compbasemetrics.NewHistogram(&compbasemetrics.HistogramOpts{
 			Subsystem: subsystem, Name: "placement_loss",
 			Help:           "Value that an allocation removes from the GPUs' remaining capacity, as a ratio of the value of one idle GPU.",
@@ -60,7 +66,7 @@ func newMetrics() *metrics {
 			StabilityLevel: compbasemetrics.ALPHA,
 		}),
 	}
-	for _, metric := range []compbasemetrics.Registerable{m.duration, m.misses, m.delegations, m.refusals, m.loss} {
+	for _, metric := range []compbasemetrics.Registerable{m.duration, m.misses, m.delegations, m.refusals, m.tooComplex, m.loss} {
 		_ = legacyregistry.Register(metric)
 	}
 	return m

@@ -24,6 +24,13 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	if c == nil {
 		return p.removeLeftovers(ctx, cs, pod, statuses)
 	}
+	if c.tooComplex.Load() {
+		// No pod is evicted because of nodes without a result.
+		if c.narrowed {
+			p.hints.Set(pod.UID, requeue.AllNodes)
+		}
+		return nil, p.rejectTooComplex(c)
+	}
 	if c.narrowed {
 		p.metrics.misses.WithLabelValues(missNarrowed).Inc()
 		p.hints.Set(pod.UID, requeue.AllNodes)

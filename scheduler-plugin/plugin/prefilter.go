@@ -2,12 +2,14 @@ package plugin
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
@@ -48,6 +50,9 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 		return nil, nil
 	}
 	c := p.newCycle(ctx, pod, of, resources)
+	if c.tooComplex.Load() {
+		return nil, p.rejectTooComplex(c)
+	}
 	c.preferred = p.preferredByGroup(ctx, c)
 	cs.Write(cycleKey, c)
 	return p.narrowNodes(ctx, cs, c, nodes)
@@ -55,7 +60,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 
 // newCycle returns the state of an attempt in which devices are to be allocated.
 func (p *Plugin) newCycle(ctx context.Context, pod *corev1.Pod, of *podClaims, resources []corev1.ResourceName) *cycle {
-	c := &cycle{pod: pod, extended: resources, verdicts: map[string]*nodeVerdict{}}
+	c := &cycle{pod: pod, extended: resources, verdicts: map[string]*nodeVerdict{}, budget: fit.NewBudget(cycleSteps)}
 	hint := p.hints.Take(pod.UID)
 	c.allNodes = hint == requeue.AllNodes
 	switch {
@@ -68,14 +73,14 @@ func (p *Plugin) newCycle(ctx context.Context, pod *corev1.Pod, of *podClaims, r
 	default:
 		p.readRequirements(ctx, c, of.pending)
 	}
-	if c.order == nil {
+	if c.order == nil && !c.tooComplex.Load() {
 		p.metrics.delegated(c.delegateReason)
 	}
 	return c
 }
 
 // readRequirements sets the requirements and the order of nodes of the cycle, or the reason why the in-tree allocator
-// decides. Errors are not reported: the in-tree plugin reports what is wrong with a claim.
+// decides, or that reading them is too complex. Errors are not reported: the in-tree plugin reports what is wrong with a claim.
 func (p *Plugin) readRequirements(ctx context.Context, c *cycle, pending []*resourceapi.ResourceClaim) {
 	c.delegateReason = undecided
 	if len(c.extended) > 0 {
@@ -94,10 +99,14 @@ func (p *Plugin) readRequirements(ctx context.Context, c *cycle, pending []*reso
 			c.alternatives = append(c.alternatives, len(request.FirstAvailable) > 0)
 		}
 	}
-	read, err := p.shared.reader.Read(pending) //nolint:contextcheck // selectors are evaluated in memory
-	if err != nil {
+	read, err := p.shared.reader.Read(pending, c.budget.Half()) //nolint:contextcheck // selectors are evaluated in memory
+	switch {
+	case errors.Is(err, fit.ErrTooComplex):
+		c.tooComplex.Store(true)
+		return
+	case err != nil:
 		klog.FromContext(ctx).V(4).Info("Claims are delegated to the in-tree allocator", "pod", klog.KObj(c.pod), "err", err)
 		return
 	}
-	c.requirements, c.order = read, p.shared.rank.Order(read)
+	c.requirements, c.order = read, p.shared.rank.Order(read, c.budget)
 }

@@ -27,11 +27,11 @@ func (p *Plugin) explainNodes(c *cycle, nodes []fwk.NodeInfo) []string {
 	of := map[string][]string{}
 	var reasons []string
 	for _, n := range p.nodesWithDevices(nodes) {
-		demands, err := c.requirements.OnNode(n)
+		demands, err := c.requirements.OnNode(n, c.budget)
 		if err != nil {
 			continue
 		}
-		reason := fit.Explain(&n.Fit, demands).String()
+		reason := fit.Explain(&n.Fit, demands, c.budget.Part(fit.NodeSteps)).String()
 		if _, ok := of[reason]; !ok {
 			reasons = append(reasons, reason)
 		}

@@ -29,17 +29,19 @@ func (p *Plugin) Report(cs fwk.CycleState, node string) (Report, bool) {
 	}
 	a := c.order.OnNode(node, c.pod.UID)
 	switch {
+	case a.TooComplex:
+		return Report{Decided: true, Reason: reasonTooComplex}, true
 	case a.Err != nil:
 		return Report{Reason: a.Err.Error()}, true
 	case a.Node == nil:
 		return Report{Decided: true, Reason: "publishes no devices"}, true
 	}
-	demands, err := c.requirements.OnNode(a.Node)
+	demands, err := c.requirements.OnNode(a.Node, c.budget)
 	if err != nil {
 		return Report{Reason: err.Error()}, true
 	}
 	if !a.Fits {
-		return Report{Decided: true, Reason: fit.Explain(&a.Node.Fit, demands).String()}, true
+		return Report{Decided: true, Reason: fit.Explain(&a.Node.Fit, demands, c.budget.Part(fit.NodeSteps)).String()}, true
 	}
 	r := Report{Decided: true, Fits: true, Reason: fit.Describe(&a.Node.Fit, demands, a.Choice)}
 	for _, pick := range a.Choice.Picks {

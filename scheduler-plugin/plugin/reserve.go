@@ -28,6 +28,9 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		return fwk.AsStatus(fmt.Errorf("reserve devices on %s: %w", node, err))
 	}
 	a, decided := p.answerOn(c, info)
+	if a.TooComplex {
+		return p.rejectTooComplex(c)
+	}
 	if decided && !a.Fits {
 		p.metrics.misses.WithLabelValues(missChanged).Inc()
 		p.retryNow(ctx, pod)

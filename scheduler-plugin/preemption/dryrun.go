@@ -27,6 +27,8 @@ type dryRun struct {
 	// node is the node as the pod sees it, demand what the pod requires of it.
 	node         *index.Node
 	requirements *fit.Requirements
+	// budget is that of the scheduling cycle.
+	budget *fit.Budget
 	// holders are the holders of devices that could be evicted; owners are their pods and claims, by the same position.
 	holders []victims.Holder
 	owners  []owner
@@ -83,7 +85,7 @@ func (d *dryRun) chooseWithout(gone func(owner) bool) (fit.Choice, bool, error) 
 			n.GPUs[held.GPU].Occupancy = after
 		}
 	}
-	choice, fits := fit.Choose(&n, d.requirements)
+	choice, fits := fit.Choose(&n, d.requirements, d.budget)
 	return choice, fits, nil
 }
 
@@ -122,11 +124,12 @@ func (p *Preemptor) emptyDryRun(cs fwk.CycleState, pod *corev1.Pod, node string)
 		return nil, fmt.Errorf("node %s publishes no devices", node)
 	}
 	n := published.ForPod(pod.UID)
-	demand, err := p.config.RequirementsOf(cs).OnNode(n)
+	b := p.config.BudgetOf(cs)
+	demand, err := p.config.RequirementsOf(cs).OnNode(n, b)
 	if err != nil {
 		return nil, err
 	}
-	return &dryRun{node: n, requirements: demand}, nil
+	return &dryRun{node: n, requirements: demand, budget: b}, nil
 }
 
 // newDryRun returns a dry run of evicting the possible victims from the node.

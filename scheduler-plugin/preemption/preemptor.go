@@ -40,6 +40,8 @@ type Config struct {
 	Requeuer *requeue.Requeuer
 	// RequirementsOf returns what the pod of a scheduling cycle requires of a node.
 	RequirementsOf func(fwk.CycleState) *requirements.PodRequirements
+	// BudgetOf returns the budget of a scheduling cycle for searches.
+	BudgetOf func(fwk.CycleState) *fit.Budget
 	// NewNodeFilter returns a function that reports whether a node's taints, labels and spec let it run the pod.
 	NewNodeFilter func(context.Context, *corev1.Pod) func(*corev1.Node) bool
 }
@@ -182,10 +184,12 @@ func (p *Preemptor) SelectVictimsOnNode(
 	if err != nil {
 		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
-	selected, ok, err := victims.SelectVictims(&d.node.Fit, d.requirements, d.holders)
+	selected, ok, err := victims.SelectVictims(&d.node.Fit, d.requirements, d.holders, d.budget)
 	switch {
 	case err != nil:
 		return nil, 0, fwk.AsStatus(err)
+	case d.budget.Exceeded():
+		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fit.ErrTooComplex.Error())
 	case !ok:
 		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, intree.ReasonCannotAllocate)
 	}

@@ -16,7 +16,7 @@ func BenchmarkPick(b *testing.B) {
 			}
 			d := c.demand(b, "mig", 1, `device.attributes["gpu.tessera.dev"].profile == "1g.10gb"`)
 			r := New(c.index, 64)
-			order := r.Order(d)
+			order := r.Order(d, nil)
 			for i := 0; b.Loop(); i++ {
 				b.StopTimer()
 				name := fmt.Sprintf("node-%d", i%nodes)
@@ -28,7 +28,7 @@ func BenchmarkPick(b *testing.B) {
 					c.index.DeleteClaim(claim)
 				}
 				b.StartTimer()
-				r.Order(d).Best(64, anywhere)
+				r.Order(d, nil).Best(64, anywhere)
 			}
 		})
 	}
@@ -43,9 +43,9 @@ func BenchmarkFirst(b *testing.B) {
 		c.join(fmt.Sprintf("node-%d", i), p)
 	}
 	d := c.demand(b, "mig", 1, `device.attributes["gpu.tessera.dev"].profile == "1g.10gb"`)
-	New(c.index, 1).Order(d)
+	New(c.index, 1).Order(d, nil)
 	for b.Loop() {
-		New(c.index, 1).Order(d)
+		New(c.index, 1).Order(d, nil)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/nodes, "ns/node")
 }

@@ -112,7 +112,7 @@ func (c *cluster) demand(tb testing.TB, class string, count int64, expressions .
 				DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: count, Selectors: selectors(expressions...),
 			},
 		}}}},
-	}})
+	}}, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package rank
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,7 @@ type Order struct {
 	rank         *Rank
 	requirements *requirements.PodRequirements
 	table        *nodeTable
+	budget       *fit.Budget
 }
 
 // Answer is the result for one node.
@@ -32,6 +34,8 @@ type Answer struct {
 	Choice fit.Choice
 	// Err wraps requirements.ErrDelegate if the in-tree allocator decides on the node.
 	Err error
+	// TooComplex reports that there is no result: the search exceeded fit.NodeSteps, or the budget of the order.
+	TooComplex bool
 }
 
 // Best returns the names of at most so many allowed nodes that can serve the requirements, the best one first. allow is
@@ -67,6 +71,14 @@ func (o *Order) Count() int {
 	return len(o.table.ranked)
 }
 
+// Unevaluated returns the number of nodes without a result: on how many the search exceeds fit.NodeSteps, and how many are
+// pending.
+func (o *Order) Unevaluated() (tooComplex, pending int) {
+	o.table.mu.RLock()
+	defer o.table.mu.RUnlock()
+	return len(o.table.tooComplex), len(o.table.pending)
+}
+
 // Revision returns the revision of the index that the order reflects.
 func (o *Order) Revision() uint64 {
 	o.table.mu.RLock()
@@ -75,14 +87,13 @@ func (o *Order) Revision() uint64 {
 }
 
 // OnNode returns the result for the node as it is now, including devices that are nominated for the pod. It is a lookup
-// unless the node has changed since Rank.Order or has nominations for the pod.
+// unless the node has changed since Rank.Order, is pending, or has nominations for the pod.
 func (o *Order) OnNode(name string, pod types.UID) Answer {
 	a, ok := o.cachedAnswer(name, pod)
 	if ok {
 		return a
 	}
-	a.Choice, a.Fits, a.Err = o.rank.evaluateNode(o.requirements, a.Node)
-	return a
+	return o.rank.evaluateNode(o.requirements, a.Node, o.budget)
 }
 
 // cachedAnswer returns the result from the table, or false and the node if the node must be evaluated.
@@ -98,11 +109,14 @@ func (o *Order) cachedAnswer(name string, pod types.UID) (Answer, bool) {
 		return Answer{}, true
 	}
 	seen := n.ForPod(pod)
-	if seen != n || n.Revision > t.revision {
+	if seen != n || n.Revision > t.revision || t.pending.Has(name) {
 		return Answer{Node: seen}, false
 	}
 	if err, ok := t.delegated[name]; ok {
 		return Answer{Node: n, Err: err}, true
+	}
+	if t.tooComplex.Has(name) {
+		return Answer{Node: n, TooComplex: true}, true
 	}
 	p, fits := t.ranked[name]
 	if fits {
@@ -111,12 +125,20 @@ func (o *Order) cachedAnswer(name string, pod types.UID) (Answer, bool) {
 	return Answer{Node: n}, true
 }
 
-// evaluateNode evaluates one node.
-func (r *Rank) evaluateNode(req *requirements.PodRequirements, n *index.Node) (fit.Choice, bool, error) {
-	demands, err := req.OnNode(n)
-	if err != nil {
-		return fit.Choice{}, false, fmt.Errorf("judge node %s: %w", n.Name, err)
+// evaluateNode evaluates one node. Selectors take steps from the budget, the search at most fit.NodeSteps of them.
+func (r *Rank) evaluateNode(req *requirements.PodRequirements, n *index.Node, b *fit.Budget) Answer {
+	a := Answer{Node: n}
+	demands, err := req.OnNode(n, b)
+	switch {
+	case errors.Is(err, fit.ErrTooComplex):
+		a.TooComplex = true
+		return a
+	case err != nil:
+		a.Err = fmt.Errorf("judge node %s: %w", n.Name, err)
+		return a
 	}
-	choice, fits := r.choose(&n.Fit, demands)
-	return choice, fits, nil
+	search := b.Part(fit.NodeSteps)
+	a.Choice, a.Fits = r.choose(&n.Fit, demands, search)
+	a.TooComplex = !a.Fits && search.Exceeded()
+	return a
 }

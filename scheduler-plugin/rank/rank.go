@@ -20,7 +20,7 @@ type Nodes interface {
 // readers of the same requirements.
 type Rank struct {
 	nodes  Nodes
-	choose func(*fit.Node, *fit.Requirements) (fit.Choice, bool)
+	choose func(*fit.Node, *fit.Requirements, *fit.Budget) (fit.Choice, bool)
 
 	mu     sync.Mutex
 	tables *lru.Cache
@@ -34,10 +34,13 @@ func New(nodes Nodes, demands int) *Rank {
 // Order updates the order for the requirements to the state of the index, and returns it. It is called once for each
 // attempt to schedule a pod. The cost is that of the nodes that changed since the last call for equal requirements, of
 // all nodes at the first call.
-func (r *Rank) Order(req *requirements.PodRequirements) *Order {
+//
+// The evaluation of nodes takes steps from the budget. Half of the budget is left for the methods of the order. Nodes that
+// are not evaluated when the other half is used up are pending: a later call for equal requirements evaluates them first.
+func (r *Rank) Order(req *requirements.PodRequirements, b *fit.Budget) *Order {
 	t := r.table(req.Key)
-	t.update(r, req)
-	return &Order{rank: r, requirements: req, table: t}
+	t.update(r, req, b.Half())
+	return &Order{rank: r, requirements: req, table: t, budget: b}
 }
 
 // table returns the table for the key, and creates it if necessary.

@@ -58,14 +58,14 @@ func TestOrderEqualsOneFromScratch(t *testing.T) {
 				}
 			default:
 				d := rapid.SampledFrom(demands).Draw(rt, "held")
-				if a := kept.Order(d).OnNode(node, "pod"); a.Fits {
+				if a := kept.Order(d, nil).OnNode(node, "pod"); a.Fits {
 					name := fmt.Sprintf("claim-%d", step)
 					claims[name] = c.claim(name, a.Node, a.Choice)
 					c.index.SetClaim(claims[name])
 				}
 			}
 			d := rapid.SampledFrom(demands).Draw(rt, "demand")
-			got, want := rankingOf(kept.Order(d)), rankingOf(New(c.index, 1).Order(d))
+			got, want := rankingOf(kept.Order(d, nil)), rankingOf(New(c.index, 1).Order(d, nil))
 			if diff := cmp.Diff(want, got); diff != "" {
 				rt.Fatalf("order kept up to date (-from scratch +kept):\n%s", diff)
 			}
@@ -82,7 +82,7 @@ func TestBest(t *testing.T) {
 	}
 	d := c.demand(t, "mig", 1, `device.attributes["gpu.tessera.dev"].profile == "1g.10gb"`)
 	r := New(c.index, 4)
-	empty := r.Order(d)
+	empty := r.Order(d, nil)
 	all := empty.Best(100, anywhere)
 	if len(all) != 9 || empty.Count() != 9 {
 		t.Fatalf("best of nine equal nodes: %q, count %d", all, empty.Count())
@@ -99,7 +99,7 @@ func TestBest(t *testing.T) {
 	// A GPU that is broken already is the best for the next small one.
 	a := empty.OnNode("node-4", "pod")
 	c.index.SetClaim(c.claim("claim", a.Node, a.Choice))
-	if got := r.Order(d).Best(1, anywhere); len(got) != 1 || got[0] != "node-4" {
+	if got := r.Order(d, nil).Best(1, anywhere); len(got) != 1 || got[0] != "node-4" {
 		t.Errorf("best with a small instance on node-4: %q", got)
 	}
 }
@@ -110,7 +110,7 @@ func TestOnRereadsChangedNodes(t *testing.T) {
 	c.join("node", pool(t, "t4x1", "node"))
 	c.join("other", pool(t, "t4x1", "other"))
 	d := c.demand(t, "gpu", 1)
-	order := New(c.index, 1).Order(d)
+	order := New(c.index, 1).Order(d, nil)
 	before := order.OnNode("node", "pod")
 	if !before.Fits || before.Err != nil {
 		t.Fatalf("an empty node: %+v", before)
@@ -139,7 +139,7 @@ func TestDelegated(t *testing.T) {
 	c.join("whole", p)
 	c.join("torn", p)
 	c.index.DeleteSlice(c.slices["torn"][0])
-	order := New(c.index, 1).Order(c.demand(t, "gpu", 1))
+	order := New(c.index, 1).Order(c.demand(t, "gpu", 1), nil)
 	if got := order.Delegated(); !slices.Equal(got, []string{"torn"}) || order.Count() != 1 {
 		t.Errorf("delegated %q, %d fit", got, order.Count())
 	}
@@ -158,15 +158,15 @@ func TestCost(t *testing.T) {
 	}
 	judged := 0
 	r := New(c.index, 2)
-	r.choose = func(n *fit.Node, d *fit.Requirements) (fit.Choice, bool) {
+	r.choose = func(n *fit.Node, d *fit.Requirements, b *fit.Budget) (fit.Choice, bool) {
 		judged++
-		return fit.Choose(n, d)
+		return fit.Choose(n, d, b)
 	}
 	one, other, third := c.demand(t, "gpu", 1), c.demand(t, "timeshare", 1), c.demand(t, "mig", 1)
 	expect := func(step string, d *requirements.PodRequirements, want int) {
 		t.Helper()
 		judged = 0
-		order := r.Order(d)
+		order := r.Order(d, nil)
 		order.Best(8, anywhere)
 		order.OnNode("node-07", "pod")
 		if judged != want {
@@ -176,7 +176,7 @@ func TestCost(t *testing.T) {
 	expect("a new demand", one, 50)
 	expect("the same again", one, 0)
 	expect("another", other, 50)
-	a := r.Order(one).OnNode("node-07", "pod")
+	a := r.Order(one, nil).OnNode("node-07", "pod")
 	claim := c.claim("claim", a.Node, a.Choice)
 	c.index.SetClaim(claim)
 	expect("a claim more", one, 1)
@@ -186,6 +186,64 @@ func TestCost(t *testing.T) {
 	expect("the other meanwhile", other, 2)
 	expect("a third", third, 51)
 	expect("what the third drove out", one, 51)
+}
+
+// TestPendingNodesAreEvaluatedLater evaluates nodes with budgets that end after some of them.
+func TestPendingNodesAreEvaluatedLater(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	p := pool(t, "t4x1", "node")
+	for i := range 50 {
+		c.join(fmt.Sprintf("node-%02d", i), p)
+	}
+	d := c.demand(t, "gpu", 1)
+	r := New(c.index, 1)
+	r.Order(d, nil) // caches the results of selectors
+	want := r.Order(d, nil).Best(math.MaxInt, anywhere)
+	r = New(c.index, 1)
+	r.choose = func(n *fit.Node, d *fit.Requirements, b *fit.Budget) (fit.Choice, bool) {
+		if n.Name == "node-33" {
+			b.Spend(fit.NodeSteps + 1)
+			return fit.Choice{}, false
+		}
+		b.Spend(fit.NodeSteps / 2)
+		return fit.Choose(n, d, nil)
+	}
+	const nodes = 10
+	var order *Order
+	for rounds := 1; ; rounds++ {
+		b := fit.NewBudget(nodes * fit.NodeSteps)
+		order = r.Order(d, b)
+		_, pending := order.Unevaluated()
+		if b.Spent() > nodes*fit.NodeSteps {
+			t.Fatalf("%d steps of %d", b.Spent(), nodes*fit.NodeSteps)
+		}
+		if pending == 0 {
+			break
+		}
+		if rounds > 50 {
+			t.Fatalf("%d nodes are pending after %d rounds", pending, rounds)
+		}
+	}
+	tooComplex, _ := order.Unevaluated()
+	if a := order.OnNode("node-33", "pod"); tooComplex != 1 || !a.TooComplex || a.Fits || a.Err != nil {
+		t.Errorf("%d nodes are too complex, node-33 has %+v", tooComplex, a)
+	}
+	want = slices.DeleteFunc(want, func(name string) bool { return name == "node-33" })
+	if diff := cmp.Diff(want, order.Best(math.MaxInt, anywhere)); diff != "" {
+		t.Errorf("order of the nodes (-at once +in parts):\n%s", diff)
+	}
+
+	// A pending node is evaluated when it is looked up, as far as the budget allows.
+	r = New(c.index, 1)
+	order = r.Order(d, fit.NewBudget(0))
+	if a := order.OnNode("node-07", "pod"); a.Fits || !a.TooComplex {
+		t.Errorf("without a budget: %+v", a)
+	}
+	order.budget = nil
+	if a := order.OnNode("node-07", "pod"); !a.Fits {
+		t.Errorf("with a budget: %+v", a)
+	}
 }
 
 // TestReadersMeetUpdates reads nodes while the cluster changes, for the race detector, and checks
@@ -199,7 +257,7 @@ func TestReadersMeetUpdates(t *testing.T) {
 	}
 	d := c.demand(t, "gpu", 1)
 	r := New(c.index, 1)
-	order := r.Order(d)
+	order := r.Order(d, nil)
 	a := order.OnNode("node-0", "pod")
 	done := make(chan struct{})
 	var readers sync.WaitGroup
@@ -224,9 +282,9 @@ func TestReadersMeetUpdates(t *testing.T) {
 	for range 200 {
 		claim := c.claim("claim", a.Node, a.Choice)
 		c.index.SetClaim(claim)
-		r.Order(d)
+		r.Order(d, nil)
 		c.index.DeleteClaim(claim)
-		r.Order(d)
+		r.Order(d, nil)
 	}
 	close(done)
 	readers.Wait()

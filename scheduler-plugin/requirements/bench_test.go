@@ -37,7 +37,7 @@ func BenchmarkOn(b *testing.B) {
 				sites = append(sites, newSite(name, published(b, "h100x8", name)))
 			}
 			reader := requirements.NewReader(shapes(), sites[0].index)
-			d, err := reader.Read([]*resourceapi.ResourceClaim{exact("claim", "mig", expressions...)})
+			d, err := reader.Read([]*resourceapi.ResourceClaim{exact("claim", "mig", expressions...)}, nil)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -49,7 +49,7 @@ func BenchmarkOn(b *testing.B) {
 						d.DropNode(s.name)
 					}
 				}
-				if _, err := d.OnNode(n); err != nil {
+				if _, err := d.OnNode(n, nil); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -57,13 +57,13 @@ func BenchmarkOn(b *testing.B) {
 	}
 	b.Run("seen", func(b *testing.B) {
 		s := newSite("node", published(b, "h100x8", "node"))
-		d, err := requirements.NewReader(shapes(), s.index).Read([]*resourceapi.ResourceClaim{exact("claim", "mig")})
+		d, err := requirements.NewReader(shapes(), s.index).Read([]*resourceapi.ResourceClaim{exact("claim", "mig")}, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
 		n := s.node(b)
 		for b.Loop() {
-			if _, err := d.OnNode(n); err != nil {
+			if _, err := d.OnNode(n, nil); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -76,7 +76,7 @@ func BenchmarkRead(b *testing.B) {
 	reader := requirements.NewReader(shapes(), s.index)
 	claims := []*resourceapi.ResourceClaim{exact("claim", "mig", `device.attributes["gpu.tessera.dev"].profile == "1g.10gb"`)}
 	for b.Loop() {
-		if _, err := reader.Read(claims); err != nil {
+		if _, err := reader.Read(claims, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

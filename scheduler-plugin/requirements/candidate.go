@@ -13,8 +13,8 @@ import (
 )
 
 // onNode returns what the alternative requires of the node. An error means that fit does not decide on it.
-func (a *alternative) onNode(n *index.Node, stages []*selectorChain) (fit.Alternative, error) {
-	matching, err := filterDevices(stages, n.Driver, n.Devices)
+func (a *alternative) onNode(n *index.Node, stages []*selectorChain, b *fit.Budget) (fit.Alternative, error) {
+	matching, err := filterDevices(stages, n.Driver, n.Devices, b)
 	if err != nil {
 		return fit.Alternative{}, err
 	}

@@ -2,6 +2,7 @@ package requirements
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,7 +66,7 @@ func newCompiledClaims(s *parsedClaims, chains [][]*selectorChain, digests *node
 }
 
 // onNode returns what is required of the node.
-func (p *compiledClaims) onNode(n *index.Node) (*fit.Requirements, error) {
+func (p *compiledClaims) onNode(n *index.Node, b *fit.Budget) (*fit.Requirements, error) {
 	nodeDigests := p.digests.forNode(n)
 	if nodeDigests.unsupported != nil {
 		return nil, nodeDigests.unsupported
@@ -81,7 +82,10 @@ func (p *compiledClaims) onNode(n *index.Node) (*fit.Requirements, error) {
 	if ok {
 		return known.demands, known.err
 	}
-	demands, err := p.evaluateNode(n, nodeDigests.drivers[1:])
+	demands, err := p.evaluateNode(n, nodeDigests.drivers[1:], b)
+	if errors.Is(err, fit.ErrTooComplex) {
+		return nil, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.answers) >= maxAnswers {
@@ -92,9 +96,9 @@ func (p *compiledClaims) onNode(n *index.Node) (*fit.Requirements, error) {
 }
 
 // evaluateNode evaluates the claims on the node. others are the devices of other drivers.
-func (p *compiledClaims) evaluateNode(n *index.Node, others []driverDevices) (*fit.Requirements, error) {
+func (p *compiledClaims) evaluateNode(n *index.Node, others []driverDevices, b *fit.Budget) (*fit.Requirements, error) {
 	for _, g := range others {
-		if err := p.checkForeign(g); err != nil {
+		if err := p.checkForeign(g, b); err != nil {
 			return nil, err
 		}
 	}
@@ -104,7 +108,7 @@ func (p *compiledClaims) evaluateNode(n *index.Node, others []driverDevices) (*f
 		r := &p.requests[i]
 		demands.Requests[i] = fit.Request{Name: r.name, Alternatives: make([]fit.Alternative, len(r.alternatives))}
 		for j := range r.alternatives {
-			a, err := r.alternatives[j].onNode(n, p.chains[next])
+			a, err := r.alternatives[j].onNode(n, p.chains[next], b)
 			if err != nil {
 				return nil, delegatef("request %s: %w", r.name, err)
 			}
@@ -123,9 +127,9 @@ func (p *compiledClaims) evaluateNode(n *index.Node, others []driverDevices) (*f
 }
 
 // checkForeign returns an error if devices that fit does not support could serve a request, whether or not they are free.
-func (p *compiledClaims) checkForeign(g driverDevices) error {
+func (p *compiledClaims) checkForeign(g driverDevices, b *fit.Budget) error {
 	for _, chains := range p.chains {
-		matching, err := filterDevices(chains, g.driver, g.devices)
+		matching, err := filterDevices(chains, g.driver, g.devices, b)
 		if err != nil {
 			return delegatef("driver %s: %w", g.driver, err)
 		}
@@ -137,7 +141,7 @@ func (p *compiledClaims) checkForeign(g driverDevices) error {
 }
 
 // checkNonLocal returns an error if devices that are not local to one node could serve a request.
-func (p *compiledClaims) checkNonLocal(roaming []*resourceapi.ResourceSlice) error {
+func (p *compiledClaims) checkNonLocal(roaming []*resourceapi.ResourceSlice, b *fit.Budget) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if slices.Equal(p.checkedNonLocal, roaming) {
@@ -145,22 +149,25 @@ func (p *compiledClaims) checkNonLocal(roaming []*resourceapi.ResourceSlice) err
 	}
 	p.checkedNonLocal, p.err = roaming, nil
 	for _, slice := range roaming {
-		if p.err = p.checkForeign(devicesOfSlice(slice)); p.err != nil {
+		if p.err = p.checkForeign(devicesOfSlice(slice), b); p.err != nil {
 			break
 		}
+	}
+	if errors.Is(p.err, fit.ErrTooComplex) {
+		p.checkedNonLocal = nil
 	}
 	return p.err
 }
 
 // filterDevices returns the devices that pass all chains.
-func filterDevices(chains []*selectorChain, driver string, devices []*resourceapi.Device) (fit.Set, error) {
+func filterDevices(chains []*selectorChain, driver string, devices []*resourceapi.Device, b *fit.Budget) (fit.Set, error) {
 	set := fit.NewSet(len(devices))
 	for i := range devices {
 		set.Add(i)
 	}
 	var err error
 	for _, s := range chains {
-		if set, err = s.filter(driver, devices, set); err != nil {
+		if set, err = s.filter(driver, devices, set, b); err != nil {
 			return nil, err
 		}
 	}

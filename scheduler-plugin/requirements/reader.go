@@ -1,11 +1,14 @@
 package requirements
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/lru"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
 // Classes gets DeviceClasses (fwk.DeviceClassLister).
@@ -18,9 +21,10 @@ type NonLocal interface {
 	NonLocalSlices() []*resourceapi.ResourceSlice
 }
 
-// Limits of the caches: compiled claims, selector chains, results of one chain, results of compiled claims.
+// Limits of the caches: compiled claims, selectors, selector chains, results of one chain, results of compiled claims.
 const (
 	maxCompiled     = 256
+	maxSelectors    = 1024
 	maxChains       = 512
 	maxMatchResults = 8192
 	maxAnswers      = 8192
@@ -33,22 +37,23 @@ const (
 type Reader struct {
 	classes  Classes
 	nonLocal NonLocal
-	// compiled are by key, stages by the texts of their selectors.
-	compiled, chains *lru.Cache
-	digests          *nodeDigestCache
+	// compiled are by key, selectors by their text, chains by the texts of their selectors.
+	compiled, selectors, chains *lru.Cache
+	digests                     *nodeDigestCache
 }
 
 // NewReader returns a reader.
 func NewReader(classes Classes, nonLocal NonLocal) *Reader {
 	return &Reader{
-		classes: classes, nonLocal: nonLocal, compiled: lru.New(maxCompiled), chains: lru.New(maxChains),
+		classes: classes, nonLocal: nonLocal, compiled: lru.New(maxCompiled), selectors: lru.New(maxSelectors), chains: lru.New(maxChains),
 		digests: &nodeDigestCache{nodes: map[string]*nodeDigests{}},
 	}
 }
 
 // Read returns what the claims, which are not allocated, require together, in the order in which the pod lists them. It
-// reads their specs only. An error wraps ErrDelegate if fit does not decide on any node.
-func (r *Reader) Read(claims []*resourceapi.ResourceClaim) (*PodRequirements, error) {
+// reads their specs only. An error wraps ErrDelegate if fit does not decide on any node, and fit.ErrTooComplex if the
+// budget is exceeded, from which steps for the selectors are taken. A later call continues with cached selectors.
+func (r *Reader) Read(claims []*resourceapi.ResourceClaim, b *fit.Budget) (*PodRequirements, error) {
 	var s parsedClaims
 	for _, claim := range claims {
 		if err := s.addClaim(claim, r.classes); err != nil {
@@ -60,17 +65,17 @@ func (r *Reader) Read(claims []*resourceapi.ResourceClaim) (*PodRequirements, er
 		d.names = append(d.names, request.name)
 	}
 	var err error
-	if d.compiled, err = r.compiledFor(d.Key, &s); err != nil {
+	if d.compiled, err = r.compiledFor(d.Key, &s, b); err != nil {
 		return nil, err
 	}
-	if err := d.compiled.checkNonLocal(r.nonLocal.NonLocalSlices()); err != nil {
+	if err := d.compiled.checkNonLocal(r.nonLocal.NonLocalSlices(), b); err != nil {
 		return nil, err
 	}
 	return d, nil
 }
 
 // compiledFor returns the cached compiled claims for the key, or compiles them.
-func (r *Reader) compiledFor(key string, s *parsedClaims) (*compiledClaims, error) {
+func (r *Reader) compiledFor(key string, s *parsedClaims, b *fit.Budget) (*compiledClaims, error) {
 	if known, ok := r.compiled.Get(key); ok {
 		if p, ok := known.(*compiledClaims); ok {
 			return p, nil
@@ -79,7 +84,10 @@ func (r *Reader) compiledFor(key string, s *parsedClaims) (*compiledClaims, erro
 	var stages [][]*selectorChain
 	for i := range s.requests {
 		for j := range s.requests[i].alternatives {
-			row, err := r.compileSelectors(s.requests[i].alternatives[j].selectors)
+			row, err := r.compileSelectors(s.requests[i].alternatives[j].selectors, b)
+			if errors.Is(err, fit.ErrTooComplex) {
+				return nil, err
+			}
 			if err != nil {
 				return nil, delegatef("request %s: %w", s.requests[i].name, err)
 			}
@@ -93,7 +101,7 @@ func (r *Reader) compiledFor(key string, s *parsedClaims) (*compiledClaims, erro
 
 // compileSelectors returns the chains of the selectors. Consecutive selectors with known read sets form one chain;
 // every other selector is a chain that is not cached.
-func (r *Reader) compileSelectors(texts []string) ([]*selectorChain, error) {
+func (r *Reader) compileSelectors(texts []string, b *fit.Budget) ([]*selectorChain, error) {
 	var stages []*selectorChain
 	var row []selector
 	flush := func() {
@@ -103,7 +111,7 @@ func (r *Reader) compileSelectors(texts []string) ([]*selectorChain, error) {
 		}
 	}
 	for _, text := range texts {
-		s, err := newSelector(text)
+		s, err := r.selectorFor(text, b)
 		if err != nil {
 			return nil, err
 		}
@@ -117,6 +125,23 @@ func (r *Reader) compileSelectors(texts []string) ([]*selectorChain, error) {
 	}
 	flush()
 	return stages, nil
+}
+
+// selectorFor returns the cached selector, or compiles it.
+func (r *Reader) selectorFor(text string, b *fit.Budget) (selector, error) {
+	if known, ok := r.selectors.Get(text); ok {
+		if s, ok := known.(selector); ok {
+			return s, nil
+		}
+	}
+	if !b.Spend(compileSteps) {
+		return selector{}, fit.ErrTooComplex
+	}
+	s, err := newSelector(text)
+	if err == nil {
+		r.selectors.Add(text, s)
+	}
+	return s, err
 }
 
 // chainFor returns the cached chain of the selectors, or creates it.

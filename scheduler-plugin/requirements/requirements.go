@@ -31,14 +31,17 @@ type PodRequirements struct {
 // OnNode returns what is required of the node. An error wraps ErrDelegate if fit does not decide there, for example
 // because a device of another driver matches as well. The result is shared by all nodes whose devices are equal as far
 // as the claims read them, and must not be changed.
-func (p *PodRequirements) OnNode(n *index.Node) (*fit.Requirements, error) {
+//
+// The evaluation of selectors takes steps from the budget. If it is exceeded, the error wraps fit.ErrTooComplex; results
+// so far are cached, so that a later call continues.
+func (p *PodRequirements) OnNode(n *index.Node, b *fit.Budget) (*fit.Requirements, error) {
 	if n.DelegateReason != nil {
 		return nil, delegatef("node %s: %w", n.Name, n.DelegateReason)
 	}
 	if p.compiled == nil {
 		return &fit.Requirements{}, nil
 	}
-	demands, err := p.compiled.onNode(n)
+	demands, err := p.compiled.onNode(n, b)
 	if err != nil {
 		return nil, err
 	}

@@ -161,7 +161,7 @@ func TestKey(t *testing.T) {
 	s := newSite("node", nil)
 	key := func(c classes, claims ...*resourceapi.ResourceClaim) string {
 		t.Helper()
-		d, err := requirements.NewReader(c, s.index).Read(claims)
+		d, err := requirements.NewReader(c, s.index).Read(claims, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func TestChangedNodeIsReevaluated(t *testing.T) {
 	t.Parallel()
 	list := published(t, "t4x1", "node")
 	s := newSite("node", list)
-	d, err := requirements.NewReader(shapes(), s.index).Read([]*resourceapi.ResourceClaim{changed("claim")})
+	d, err := requirements.NewReader(shapes(), s.index).Read([]*resourceapi.ResourceClaim{changed("claim")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestChangedNodeIsReevaluated(t *testing.T) {
 func candidates(t *testing.T, s *site, req *requirements.PodRequirements) int {
 	t.Helper()
 	n := s.node(t)
-	demands, err := req.OnNode(n)
+	demands, err := req.OnNode(n, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

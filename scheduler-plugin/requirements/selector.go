@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 
+	celgo "github.com/google/cel-go/cel"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/cel"
 
@@ -37,16 +38,33 @@ func newSelector(expression string) (selector, error) {
 	return s, nil
 }
 
+// Steps of the budget (fit.StepTime): the compilation of a selector, its evaluation on a device, and one unit of the cost
+// that CEL counts, of which an evaluation may have a million (resourceapi.CELSelectorExpressionMaxCost).
+const (
+	compileSteps  = 4_000
+	evaluateSteps = 40
+	costPerStep   = 2
+)
+
 // matches evaluates the selector.
-func (s *selector) matches(driver string, d *resourceapi.Device) (bool, error) {
+func (s *selector) matches(driver string, d *resourceapi.Device, b *fit.Budget) (bool, error) {
 	// Evaluation does no I/O; the cost limit of the program ends it.
-	matches, _, err := s.program.DeviceMatches(context.Background(), cel.Device{
+	matches, details, err := s.program.DeviceMatches(context.Background(), cel.Device{
 		Driver: driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity,
 	})
+	b.Spend(evaluateSteps + costOf(details)/costPerStep)
 	if err != nil {
 		return false, fmt.Errorf("evaluate selector %q: %w", s.text, cel.EnhanceRuntimeError(err))
 	}
 	return matches, nil
+}
+
+// costOf returns the cost of an evaluation.
+func costOf(details *celgo.EvalDetails) int {
+	if details == nil || details.ActualCost() == nil {
+		return 0
+	}
+	return int(*details.ActualCost())
 }
 
 // selectorChain is a list of selectors that are evaluated in order until one does not match, with cached results.
@@ -81,7 +99,7 @@ func newSelectorChain(row []selector) *selectorChain {
 }
 
 // filter returns the devices of the set that match.
-func (s *selectorChain) filter(driver string, devices []*resourceapi.Device, in fit.Set) (fit.Set, error) {
+func (s *selectorChain) filter(driver string, devices []*resourceapi.Device, in fit.Set, b *fit.Budget) (fit.Set, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fields := s.reads.keyFieldsOf(driver)
@@ -92,8 +110,11 @@ func (s *selectorChain) filter(driver string, devices []*resourceapi.Device, in 
 		if !in.Has(i) {
 			continue
 		}
+		if b.Exceeded() {
+			return nil, fit.ErrTooComplex
+		}
 		s.scratch = s.scratch[:start]
-		v := s.matchCached(driver, d, fields)
+		v := s.matchCached(driver, d, fields, b)
 		if v.err != nil {
 			return nil, v.err
 		}
@@ -105,9 +126,9 @@ func (s *selectorChain) filter(driver string, devices []*resourceapi.Device, in 
 }
 
 // matchCached returns the result for the device, from the cache if possible.
-func (s *selectorChain) matchCached(driver string, d *resourceapi.Device, fields keyFields) matchResult {
+func (s *selectorChain) matchCached(driver string, d *resourceapi.Device, fields keyFields, b *fit.Budget) matchResult {
 	if s.uncacheable {
-		return s.evaluate(driver, d)
+		return s.evaluate(driver, d, b)
 	}
 	s.scratch = fields.appendKey(s.scratch, d)
 	if v, ok := s.known[string(s.scratch)]; ok {
@@ -116,15 +137,15 @@ func (s *selectorChain) matchCached(driver string, d *resourceapi.Device, fields
 	if len(s.known) >= maxMatchResults {
 		clear(s.known)
 	}
-	v := s.evaluate(driver, d)
+	v := s.evaluate(driver, d, b)
 	s.known[string(s.scratch)] = v
 	return v
 }
 
-func (s *selectorChain) evaluate(driver string, d *resourceapi.Device) matchResult {
+func (s *selectorChain) evaluate(driver string, d *resourceapi.Device, b *fit.Budget) matchResult {
 	s.evaluated++
 	for i := range s.selectors {
-		matches, err := s.selectors[i].matches(driver, d)
+		matches, err := s.selectors[i].matches(driver, d, b)
 		if err != nil || !matches {
 			return matchResult{err: err}
 		}

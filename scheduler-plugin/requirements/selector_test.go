@@ -105,7 +105,7 @@ func TestStageEqualsItsSelectors(t *testing.T) {
 			want, wantErr := evaluate(row, driver, d)
 			all := fit.NewSet(1)
 			all.Add(0)
-			got, err := stage.filter(driver, []*resourceapi.Device{d}, all)
+			got, err := stage.filter(driver, []*resourceapi.Device{d}, all, nil)
 			if (err != nil) != (wantErr != nil) || err == nil && got.Has(0) != want {
 				t.Fatalf("%s, %s, device %+v: got %v, %v, want %v, %v", row[0].text, row[len(row)-1].text, d, got, err, want, wantErr)
 			}
@@ -122,7 +122,7 @@ func TestStageEqualsItsSelectors(t *testing.T) {
 // evaluate evaluates like the allocator, without a cache.
 func evaluate(row []selector, driver string, d *resourceapi.Device) (bool, error) {
 	for i := range row {
-		matches, err := row[i].matches(driver, d)
+		matches, err := row[i].matches(driver, d, nil)
 		if err != nil || !matches {
 			return false, err
 		}

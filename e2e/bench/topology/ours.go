@@ -40,7 +40,7 @@ func (c choices) evaluate(free set, k int) (set, int64, bool) {
 		}
 		node.GPUs[i] = g
 	}
-	choice, ok := fit.Choose(&node, c.demand[k])
+	choice, ok := fit.Choose(&node, c.demand[k], nil)
 	if !ok {
 		return 0, 0, false
 	}

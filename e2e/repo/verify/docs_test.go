@@ -26,6 +26,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/crds"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/status"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
 var (
@@ -100,7 +101,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := knownNames(t)
-	reasons := []string{status.ReasonTimeSliceNotApplied, status.ReasonDaemonRestarted, "PrepareFailed"}
+	reasons := []string{status.ReasonTimeSliceNotApplied, status.ReasonDaemonRestarted, fit.ReasonTooComplex, "PrepareFailed"}
 	for _, r := range server.Refusals() {
 		reasons = append(reasons, r.Reason)
 	}

@@ -77,17 +77,17 @@ func (f *Foresight) On(node string, claim *resourceapi.ResourceClaim) (Answer, e
 	if !ok {
 		return Answer{Text: "publishes no devices"}, nil
 	}
-	requested, err := f.reader.Read([]*resourceapi.ResourceClaim{claim})
+	requested, err := f.reader.Read([]*resourceapi.ResourceClaim{claim}, nil)
 	if err != nil {
 		return Answer{}, fmt.Errorf("read claim %s: %w", claim.Name, err)
 	}
-	here, err := requested.OnNode(n)
+	here, err := requested.OnNode(n, nil)
 	if err != nil {
 		return Answer{}, fmt.Errorf("look for claim %s on %s: %w", claim.Name, node, err)
 	}
-	choice, ok := fit.Choose(&n.Fit, here)
+	choice, ok := fit.Choose(&n.Fit, here, nil)
 	if !ok {
-		return Answer{Text: fit.Explain(&n.Fit, here).String()}, nil
+		return Answer{Text: fit.Explain(&n.Fit, here, nil).String()}, nil
 	}
 	answer := Answer{Score: choice.Score, Text: fit.Describe(&n.Fit, here, choice)}
 	for _, pick := range choice.Picks {

@@ -36,12 +36,13 @@ type Selection struct {
 // SelectVictims returns which of the holders must be evicted for the requirements, and false if they do not fit even
 // without all of them. The selection is minimal: with any one of the victims back, the requirements do not fit. For one
 // device it is optimal: fewest protected holders, then lowest priorities, then fewest holders, then the best choice of
-// devices. An error means that a holder does not hold what it should.
-func SelectVictims(n *fit.Node, req *fit.Requirements, holders []Holder) (Selection, bool, error) {
+// devices. The steps of all searches are taken from the budget; it returns false if the budget is exceeded. An error
+// means that a holder does not hold what it should.
+func SelectVictims(n *fit.Node, req *fit.Requirements, holders []Holder, b *fit.Budget) (Selection, bool, error) {
 	var best Selection
 	var found bool
 	for _, focus := range variantsOf(n, req) {
-		e := eviction{node: *n, requirements: focus, holders: holders}
+		e := eviction{node: *n, requirements: focus, holders: holders, budget: b}
 		answer, ok, err := e.selectVictims()
 		if err != nil {
 			return Selection{}, false, err
@@ -50,7 +51,7 @@ func SelectVictims(n *fit.Node, req *fit.Requirements, holders []Holder) (Select
 			best, found = answer, true
 		}
 	}
-	return best, found, nil
+	return best, found && !b.Exceeded(), nil
 }
 
 // variantsOf returns the requirements whose selections are compared: for one device, one variant for each candidate
@@ -86,6 +87,7 @@ type eviction struct {
 	node         fit.Node
 	requirements *fit.Requirements
 	holders      []Holder
+	budget       *fit.Budget
 }
 
 func (e *eviction) selectVictims() (Selection, bool, error) {
@@ -96,7 +98,7 @@ func (e *eviction) selectVictims() (Selection, bool, error) {
 			return Selection{}, false, err
 		}
 	}
-	choice, fits := fit.Choose(&e.node, e.requirements)
+	choice, fits := fit.Choose(&e.node, e.requirements, e.budget)
 	if !fits {
 		return Selection{}, false, nil
 	}
@@ -105,7 +107,7 @@ func (e *eviction) selectVictims() (Selection, bool, error) {
 		if err := e.changeHolder(i, gpu.Occupancy.Take); err != nil {
 			return Selection{}, false, err
 		}
-		if choice, fits := fit.Choose(&e.node, e.requirements); fits {
+		if choice, fits := fit.Choose(&e.node, e.requirements, e.budget); fits {
 			answer.Choice = choice
 			continue
 		}

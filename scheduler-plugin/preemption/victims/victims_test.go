@@ -165,7 +165,7 @@ func TestVictims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := nodeOf(t, "h100x2")
 			holders := test.fill(&n, func(h Holder, gpuAt int, pass func(gpu.Use) bool) Holder { return hold(t, &n, h, gpuAt, pass) })
-			got, ok, err := SelectVictims(&n, test.demand(n), holders)
+			got, ok, err := SelectVictims(&n, test.demand(n), holders, nil)
 			if err != nil || ok == test.no {
 				t.Fatalf("fits %v, %v", ok, err)
 			}
@@ -179,7 +179,7 @@ func TestVictims(t *testing.T) {
 func TestHolderThatHoldsNothing(t *testing.T) {
 	n := nodeOf(t, "h100x2")
 	holders := []Holder{{Held: []Held{{GPU: 0, Use: gpu.Use{Shape: gpu.Whole}}}}}
-	if _, _, err := SelectVictims(&n, demandOf(n, 1, whole), holders); err == nil {
+	if _, _, err := SelectVictims(&n, demandOf(n, 1, whole), holders, nil); err == nil {
 		t.Error("evicted who holds nothing")
 	}
 }
@@ -212,7 +212,7 @@ func TestVictimsAreTheFewest(t *testing.T) {
 		demand := demandOf(n, count, func(u gpu.Use) bool {
 			return u.Shape == wanted.Shape && u.Placement.Profile == wanted.Placement.Profile
 		})
-		got, ok, err := SelectVictims(&n, demand, holders)
+		got, ok, err := SelectVictims(&n, demand, holders, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,6 +268,6 @@ func fits(t *rapid.T, n fit.Node, req *fit.Requirements, holders []Holder, victi
 			n.GPUs[held.GPU].Occupancy = after
 		}
 	}
-	_, ok := fit.Choose(&n, req)
+	_, ok := fit.Choose(&n, req, nil)
 	return ok
 }

@@ -37,7 +37,7 @@ func TestOursIsThePlugins(t *testing.T) {
 		for i := range nodes {
 			node := node(f, i*len(machine.GPUs), len(machine.GPUs), kind)
 			node.Wiring = wiring
-			if choice, ok := fit.Choose(node, demand(node, s.Profiles[profile].ID)); ok && (at == None || choice.Score > best.Score) {
+			if choice, ok := fit.Choose(node, demand(node, s.Profiles[profile].ID), nil); ok && (at == None || choice.Score > best.Score) {
 				best, at = choice, i
 			}
 		}
