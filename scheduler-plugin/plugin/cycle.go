@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -37,9 +38,18 @@ type cycle struct {
 	allNodes bool
 	narrowed bool
 
-	// budget limits the searches of fit on all nodes. tooComplex is true if a node has no result because a limit is exceeded.
+	// budget limits the searches of fit on all nodes, delegation the in-tree allocator.
 	budget     *fit.Budget
-	tooComplex atomic.Bool
+	delegation *delegation
+	// tooComplex is true if there is no result for a node because a limit is exceeded. Of the delegated nodes, exceeded is the
+	// number of those that take too long, and skipped of those that are not evaluated yet.
+	tooComplex        atomic.Bool
+	exceeded, skipped atomic.Int64
+	// digest identifies the pod's claims, whatever their names are. charged is the time that was charged to the throttle.
+	digest  func() string
+	charged time.Duration
+	// sweep holds the results of earlier attempts for delegated nodes.
+	sweep *sweep
 
 	// preferred are the nodes in the NVLink clique of the pod's group.
 	preferred sets.Set[string]

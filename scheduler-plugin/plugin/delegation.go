@@ -14,11 +14,52 @@ import (
 
 // delegateNode lets an in-tree instance evaluate the pod on the node, with the node's devices in order of cost: the
 // in-tree allocator takes the first ones that fit. Reserve is simulated to get the score of the devices that it takes.
+//
+// The time for all nodes of an attempt is limited. Nodes that fit are used, although others are not evaluated.
 func (p *Plugin) delegateNode(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo) *nodeVerdict {
 	if c.order != nil {
 		p.metrics.delegated(unclear)
 	}
 	n := p.nodeFor(c, info)
+	if swept, ok := c.sweep.result(n.Name, n.Revision); ok {
+		return c.sweptVerdict(swept)
+	}
+	limited, end, ok := c.delegation.start(ctx)
+	if !ok {
+		c.tooComplex.Store(true)
+		c.skipped.Add(1)
+		return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonTooComplex)}
+	}
+	v := p.runDelegated(limited, cs, c, info, n)
+	timeout := !v.status.IsSuccess() && limited.Err() != nil && ctx.Err() == nil
+	most := end()
+	switch {
+	case timeout && most:
+		swept := sweptNode{revision: n.Revision, tooComplex: true}
+		c.sweep.record(n.Name, swept)
+		return c.sweptVerdict(swept)
+	case timeout:
+		c.tooComplex.Store(true)
+		c.skipped.Add(1)
+		return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonTooComplex)}
+	case v.status.IsRejected():
+		c.sweep.record(n.Name, sweptNode{revision: n.Revision})
+	}
+	return v
+}
+
+// sweptVerdict returns the verdict on a node that an earlier attempt evaluated.
+func (c *cycle) sweptVerdict(swept sweptNode) *nodeVerdict {
+	if swept.tooComplex {
+		c.tooComplex.Store(true)
+		c.exceeded.Add(1)
+		return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonTooComplex)}
+	}
+	return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, intree.ReasonCannotAllocate)}
+}
+
+// runDelegated evaluates the node with an in-tree instance. ctx ends with the time of the attempt.
+func (p *Plugin) runDelegated(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo, n *index.Node) *nodeVerdict {
 	capture := &intree.Capture{}
 	scene := p.fullScope(n)
 	scene.Capture = capture

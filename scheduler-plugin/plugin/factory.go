@@ -79,8 +79,13 @@ func (f *Factory) New(ctx context.Context, object runtime.Object, h fwk.Handle) 
 	}
 	made := &Plugin{
 		DynamicResources: main, handle: h, args: args, features: features(),
-		shared: s, pool: instances, hints: requeue.NewHints(), metrics: f.metrics,
+		shared: s, pool: instances, hints: requeue.NewHints(), sweeps: newSweeps(), metrics: f.metrics,
 	}
+	made.timers = requeue.NewTimers(func(pod *corev1.Pod) {
+		if s.life.Err() == nil {
+			made.retryNow(s.life, pod)
+		}
+	})
 	if args.Preemption == config.Enabled {
 		if made.preemptor, err = made.newPreemptor(ctx); err != nil {
 			return nil, err

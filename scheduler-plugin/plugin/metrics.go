@@ -13,7 +13,7 @@ type metrics struct {
 	misses      *compbasemetrics.CounterVec
 	delegations *compbasemetrics.CounterVec
 	refusals    *compbasemetrics.Counter
-	tooComplex  *compbasemetrics.Counter
+	tooComplex  *compbasemetrics.CounterVec
 	loss        *compbasemetrics.Histogram
 }
 
@@ -27,6 +27,10 @@ const (
 	// Values of the label reason of retries_total.
 	missNarrowed = "narrowed"
 	missChanged  = "changed"
+
+	// Values of the label cause of too_complex_total.
+	exceededNow    = "exceeded"
+	exceededBefore = "backoff"
 )
 
 // newMetrics registers the metrics with the scheduler's registry. If a process creates a second factory, as tests do,
@@ -54,11 +58,11 @@ func newMetrics() *metrics {
 			Help:           "Chosen devices that the in-tree allocator rejected. Expected to stay 0.",
 			StabilityLevel: compbasemetrics.ALPHA,
 		}),
-		tooComplex: compbasemetrics.NewCounter(&compbasemetrics.CounterOpts{
+		tooComplex: compbasemetrics.NewCounterVec(&compbasemetrics.CounterOpts{
 			Subsystem: subsystem, Name: "too_complex_total",
-			Help:           "Scheduling attempts that ended with RequestTooComplex: the search for devices exceeded its limit and no node fit.",
+			Help:           "Scheduling attempts that ended with RequestTooComplex: the search exceeded its limit and no node fit (exceeded), or the pod waits for its backoff after such an attempt (backoff).",
 			StabilityLevel: compbasemetrics.ALPHA,
-		}),
+		}, []string{"cause"}),
 		loss: compbasemetrics.NewHistogram(&compbasemetrics.HistogramOpts{
 			Subsystem: subsystem, Name: "placement_loss",
 			Help:           "Value that an allocation removes from the GPUs' remaining capacity, as a ratio of the value of one idle GPU.",

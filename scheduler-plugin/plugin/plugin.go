@@ -33,6 +33,8 @@ type Plugin struct {
 	shared   *sharedState
 	pool     *intree.Pool
 	hints    *requeue.Hints
+	sweeps   sweeps
+	timers   *requeue.Timers
 	metrics  *metrics
 	// preemptor is nil if preemption is disabled.
 	preemptor *preemption.Preemptor

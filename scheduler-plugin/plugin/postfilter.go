@@ -26,11 +26,11 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	}
 	if c.tooComplex.Load() {
 		// No pod is evicted because of nodes without a result.
-		if c.narrowed {
-			p.hints.Set(pod.UID, requeue.AllNodes)
-		}
+		p.charge(c)
 		return nil, p.rejectTooComplex(c)
 	}
+	p.charge(c)
+	p.sweeps.end(pod.UID)
 	if c.narrowed {
 		p.metrics.misses.WithLabelValues(missNarrowed).Inc()
 		p.hints.Set(pod.UID, requeue.AllNodes)

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -49,7 +50,14 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 		// Claims of an earlier attempt must be removed first, or nothing is to be allocated: the in-tree plugin decides.
 		return nil, nil
 	}
-	c := p.newCycle(ctx, pod, of, resources)
+	digest := sync.OnceValue(func() string { return p.digestOf(pod, of.pending, resources) })
+	part, wait := p.shared.throttle.Admit(digest)
+	if wait > 0 {
+		return nil, p.rejectUntil(pod, wait)
+	}
+	c := p.newCycle(ctx, pod, of, resources, part)
+	c.digest = digest
+	defer p.charge(c)
 	if c.tooComplex.Load() {
 		return nil, p.rejectTooComplex(c)
 	}
@@ -58,9 +66,13 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	return p.narrowNodes(ctx, cs, c, nodes)
 }
 
-// newCycle returns the state of an attempt in which devices are to be allocated.
-func (p *Plugin) newCycle(ctx context.Context, pod *corev1.Pod, of *podClaims, resources []corev1.ResourceName) *cycle {
-	c := &cycle{pod: pod, extended: resources, verdicts: map[string]*nodeVerdict{}, budget: fit.NewBudget(cycleSteps)}
+// newCycle returns the state of an attempt in which devices are to be allocated, and which may take a part of the limits.
+func (p *Plugin) newCycle(ctx context.Context, pod *corev1.Pod, of *podClaims, resources []corev1.ResourceName, part float64) *cycle {
+	c := &cycle{
+		pod: pod, extended: resources, verdicts: map[string]*nodeVerdict{},
+		budget: newBudget(part), delegation: newDelegation(max(minimumDelegation, partOf(delegationLimit, part))),
+		sweep: p.sweeps.continued(pod.UID),
+	}
 	hint := p.hints.Take(pod.UID)
 	c.allNodes = hint == requeue.AllNodes
 	switch {
@@ -99,7 +111,7 @@ func (p *Plugin) readRequirements(ctx context.Context, c *cycle, pending []*reso
 			c.alternatives = append(c.alternatives, len(request.FirstAvailable) > 0)
 		}
 	}
-	read, err := p.shared.reader.Read(pending, c.budget.Half()) //nolint:contextcheck // selectors are evaluated in memory
+	read, err := p.shared.reader.Read(pending, c.budget) //nolint:contextcheck // selectors are evaluated in memory
 	switch {
 	case errors.Is(err, fit.ErrTooComplex):
 		c.tooComplex.Store(true)

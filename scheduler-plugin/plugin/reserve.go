@@ -28,7 +28,9 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		return fwk.AsStatus(fmt.Errorf("reserve devices on %s: %w", node, err))
 	}
 	a, decided := p.answerOn(c, info)
+	defer p.charge(c)
 	if a.TooComplex {
+		c.skipped.Add(1)
 		return p.rejectTooComplex(c)
 	}
 	if decided && !a.Fits {
@@ -36,11 +38,24 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		p.retryNow(ctx, pod)
 		return fwk.NewStatus(fwk.Unschedulable, "the node's devices changed after filtering, retrying")
 	}
-	if !decided {
-		return p.allocate(ctx, cs, c, info, p.fullScope(p.nodeFor(c, info)))
+	limited, cancel := context.WithTimeout(ctx, reserveLimit)
+	defer cancel()
+	scene := p.fullScope(p.nodeFor(c, info))
+	if decided {
+		scene = intree.Scope{Slices: intree.PrunedSlices(a.Node, a.Choice), State: intree.NewState(a.Node.Held)}
 	}
-	scene := intree.Scope{Slices: intree.PrunedSlices(a.Node, a.Choice), State: intree.NewState(a.Node.Held)}
-	status := p.allocate(ctx, cs, c, info, scene)
+	status := p.allocate(limited, cs, c, info, scene)
+	switch {
+	case status.IsSuccess():
+		p.sweeps.end(pod.UID)
+		p.shared.throttle.Accept(c.digest)
+	case limited.Err() != nil && ctx.Err() == nil:
+		c.exceeded.Add(1)
+		return p.rejectTooComplex(c)
+	}
+	if !decided {
+		return status
+	}
 	if status.IsRejected() {
 		return p.handleRejectedChoice(ctx, c, a, scene, status)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -34,6 +35,8 @@ type sharedState struct {
 	args *config.TesseraDynamicResourcesArgs
 	// extended are the extended resources that DeviceClasses back.
 	extended *extended.Resources
+	// throttle limits the time for pods whose claims are too complex.
+	throttle *requeue.Throttle
 	// groups records the nodes of the pods of groups.
 	groups *podgroup.Tracker
 	// requeuers are one per informer, and one for nominations.
@@ -49,13 +52,14 @@ const maxRanked = 64
 func newSharedState(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*sharedState, error) {
 	x := index.New(index.Config{Drivers: args.Drivers, Weights: fit.Weights{Profiles: args.Weights.Profiles}, HiddenTaint: hiddenTaint(args)})
 	s := &sharedState{
-		life:    ctx,
-		index:   x,
-		reader:  requirements.NewReader(h.SharedDRAManager().DeviceClasses(), x),
-		rank:    rank.New(x, maxRanked),
-		manager: intree.NewManager(h.SharedDRAManager(), x),
-		groups:  podgroup.NewTracker(),
-		args:    args,
+		life:     ctx,
+		index:    x,
+		reader:   requirements.NewReader(h.SharedDRAManager().DeviceClasses(), x),
+		rank:     rank.New(x, maxRanked),
+		manager:  intree.NewManager(h.SharedDRAManager(), x),
+		groups:   podgroup.NewTracker(),
+		throttle: requeue.NewThrottle(attemptLimit, time.Now),
+		args:     args,
 	}
 	claims := h.SharedInformerFactory().Resource().V1().ResourceClaims().Informer()
 	var err error

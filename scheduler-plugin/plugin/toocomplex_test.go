@@ -35,6 +35,13 @@ func impossible(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
 	return claim
 }
 
+// oneMore makes the last alternative of the first request require two devices.
+func oneMore(claim *resourceapi.ResourceClaim) *resourceapi.ResourceClaim {
+	ways := claim.Spec.Devices.Requests[0].FirstAvailable
+	ways[len(ways)-1].Count = 2
+	return claim
+}
+
 // TestComplexClaimsDoNotStopTheScheduler creates pods whose claims have up to 8^32 combinations of alternatives, and then a
 // pod without claims, on a node with two GPUs.
 func TestComplexClaimsDoNotStopTheScheduler(t *testing.T) {
@@ -43,8 +50,9 @@ func TestComplexClaimsDoNotStopTheScheduler(t *testing.T) {
 		// want is a part of the message of the pod with the claim.
 		want string
 	}{
-		"one request cannot be served":      {impossible(complexClaim("complex", 7)), "cannot allocate all claims"},
-		"no combination of all is possible": {complexClaim("complex", resourceapi.DeviceRequestsMaxSize), "RequestTooComplex: "},
+		"one request cannot be served":                                         {impossible(complexClaim("complex", 7)), "cannot allocate all claims"},
+		"the in-tree allocator decides, since a claim may not have 33 devices": {oneMore(complexClaim("complex", resourceapi.DeviceRequestsMaxSize)), "RequestTooComplex: "},
+		"no combination of all is possible":                                    {complexClaim("complex", resourceapi.DeviceRequestsMaxSize), "RequestTooComplex: "},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -134,7 +134,7 @@ func (r *Reader) selectorFor(text string, b *fit.Budget) (selector, error) {
 			return s, nil
 		}
 	}
-	if !b.Spend(compileSteps) {
+	if !b.Spend(compileSteps + characterStep*len(text)) {
 		return selector{}, fit.ErrTooComplex
 	}
 	s, err := newSelector(text)

@@ -38,10 +38,12 @@ func newSelector(expression string) (selector, error) {
 	return s, nil
 }
 
-// Steps of the budget (fit.StepTime): the compilation of a selector, its evaluation on a device, and one unit of the cost
-// that CEL counts, of which an evaluation may have a million (resourceapi.CELSelectorExpressionMaxCost).
+// Steps of the budget (fit.StepTime): the compilation of a selector and of a character of it (BenchmarkCompile), its
+// evaluation on a device, and one unit of the cost that CEL counts, of which an evaluation may have a million
+// (resourceapi.CELSelectorExpressionMaxCost).
 const (
-	compileSteps  = 4_000
+	compileSteps  = 400
+	characterStep = 5
 	evaluateSteps = 40
 	costPerStep   = 2
 )

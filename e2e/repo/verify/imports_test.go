@@ -73,8 +73,8 @@ var law = []row{
 	{"scheduler-plugin/nodecheck", append([]string{"api/v1alpha1", klog, "k8s.io/component-helpers", "k8s.io/kube-scheduler", "k8s.io/kubernetes/pkg/scheduler"}, kubernetesTypes...)},
 	{"scheduler-plugin/extended", append([]string{"scheduler-plugin/requirements", "k8s.io/client-go", "k8s.io/kube-scheduler", "k8s.io/kubernetes/pkg/scheduler"}, kubernetesTypes...)},
 	{"scheduler-plugin/podgroup", append([]string{"api/gpu", "scheduler-plugin/fit/topology", "scheduler-plugin/index", "scheduler-plugin/rank", "scheduler-plugin/requirements", "k8s.io/client-go", "k8s.io/kube-scheduler"}, kubernetesTypes...)},
-	{"scheduler-plugin/requeue", append([]string{"scheduler-plugin/index"}, kubernetesTypes...)},
-	{"scheduler-plugin/plugin/...", append([]string{"scheduler-plugin", "api/gpu", "api/v1alpha1", "api/wire", klog, "k8s.io/client-go", "k8s.io/component-base", "k8s.io/component-helpers", "k8s.io/apiserver", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}, kubernetesTypes...)},
+	{"scheduler-plugin/requeue", append([]string{"scheduler-plugin/index", "k8s.io/utils"}, kubernetesTypes...)},
+	{"scheduler-plugin/plugin/...", append([]string{"scheduler-plugin", "api/gpu", "api/v1alpha1", "api/wire", klog, "k8s.io/client-go", "k8s.io/component-base", "k8s.io/component-helpers", "k8s.io/apiserver", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation", "k8s.io/utils", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}, kubernetesTypes...)},
 
 	{"installer/crds", []string{"k8s.io/apiextensions-apiserver", "sigs.k8s.io/yaml"}},
 	{"installer/phase", append([]string{"api/v1alpha1"}, kubernetesTypes...)},
