@@ -17,8 +17,6 @@ type Config struct {
 	Drivers []string
 	// Weights determine the tables of every kind of GPU.
 	Weights fit.Weights
-	// HiddenTaint is the key of a taint that is removed from all devices. Empty means none.
-	HiddenTaint string
 }
 
 // Index has the published and allocated devices of every node. All methods are safe for concurrent use.

@@ -70,7 +70,6 @@ func (x *Index) pool(id poolID) *pool {
 // SetSlice records a published ResourceSlice with the taints of DeviceTaintRules. The same resourceVersion can arrive
 // again with other taints. A ResourceSlice that is older than the recorded one is ignored.
 func (x *Index) SetSlice(slice *resourceapi.ResourceSlice) {
-	slice = x.withoutHiddenTaint(slice)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	before := x.slices[slice.Name]

@@ -205,6 +205,8 @@ func (c *cluster) create(object runtime.Object) {
 		_, err = c.client.CoreV1().Pods(o.Namespace).Create(c.ctx, o, metav1.CreateOptions{})
 	case *resourceapi.ResourceSlice:
 		_, err = c.client.ResourceV1().ResourceSlices().Create(c.ctx, o, metav1.CreateOptions{})
+	case *resourceapi.DeviceTaintRule:
+		_, err = c.client.ResourceV1().DeviceTaintRules().Create(c.ctx, o, metav1.CreateOptions{})
 	case *resourceapi.DeviceClass:
 		_, err = c.client.ResourceV1().DeviceClasses().Create(c.ctx, o, metav1.CreateOptions{})
 	case *schedulingapi.PodGroup:

@@ -6,12 +6,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	resourceinformers "k8s.io/client-go/informers/resource/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
@@ -19,6 +22,9 @@ import (
 func (s *sharedState) follow(ctx context.Context, h fwk.Handle) error {
 	factory := h.SharedInformerFactory()
 	slices, claims := factory.Resource().V1().ResourceSlices(), factory.Resource().V1().ResourceClaims()
+	if err := s.transform(factory.Resource().V1()); err != nil {
+		return err
+	}
 	sources := index.Sources{
 		Slices: slices, OnSlicesEvent: s.newRequeuer(slices.Informer().LastSyncResourceVersion, h).EventProcessed,
 		Claims: claims, OnClaimsEvent: s.newRequeuer(claims.Informer().LastSyncResourceVersion, h).EventProcessed,
@@ -41,6 +47,21 @@ func (s *sharedState) follow(ctx context.Context, h fwk.Handle) error {
 		return fmt.Errorf("follow pods: %w", err)
 	}
 	s.synced = []cache.InformerSynced{devices, nodes.HasSynced, pods.HasSynced}
+	return nil
+}
+
+// transform sets the transformations of the scheduler's informers. In mode Additional the taint that keeps the stock
+// scheduler off the devices has no effect in this process.
+func (s *sharedState) transform(informers resourceinformers.Interface) error {
+	if err := informers.ResourceSlices().Informer().SetTransform(index.NewSliceTransform()); err != nil {
+		return fmt.Errorf("transform ResourceSlices: %w", err)
+	}
+	if s.args.Mode != config.Additional || !utilfeature.DefaultFeatureGate.Enabled(kubefeatures.DRADeviceTaintRules) {
+		return nil
+	}
+	if err := informers.DeviceTaintRules().Informer().SetTransform(index.NewTaintRuleTransform(v1alpha1.TaintScheduler)); err != nil {
+		return fmt.Errorf("transform DeviceTaintRules: %w", err)
+	}
 	return nil
 }
 

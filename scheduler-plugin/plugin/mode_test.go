@@ -4,22 +4,20 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// TestAdditional uses devices that are tainted for the stock scheduler.
+// TestAdditional has the rule that installer/render writes, which taints all devices for the stock scheduler.
 func TestAdditional(t *testing.T) {
-	objects := machines(t, "h100x2", 1)
-	for _, object := range objects {
-		slice, ok := object.(*resourceapi.ResourceSlice)
-		if !ok {
-			continue
-		}
-		for i := range slice.Spec.Devices {
-			slice.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintScheduler, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-		}
-	}
+	objects := append(machines(t, "h100x2", 1), &resourceapi.DeviceTaintRule{
+		ObjectMeta: metav1.ObjectMeta{Name: "scheduler." + driver},
+		Spec: resourceapi.DeviceTaintRuleSpec{
+			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: new(driver)},
+			Taint:          resourceapi.DeviceTaint{Key: v1alpha1.TaintScheduler, Effect: resourceapi.DeviceTaintEffectNoSchedule},
+		},
+	})
 	t.Run("additional", func(t *testing.T) {
 		c := newCluster(t, "mode: Additional", objects...)
 		c.run("a", "gpu", 1)

@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/extended"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
@@ -50,7 +49,7 @@ const maxRanked = 64
 
 // newSharedState returns the shared state. It is called before the informers start.
 func newSharedState(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*sharedState, error) {
-	x := index.New(index.Config{Drivers: args.Drivers, Weights: fit.Weights{Profiles: args.Weights.Profiles}, HiddenTaint: hiddenTaint(args)})
+	x := index.New(index.Config{Drivers: args.Drivers, Weights: fit.Weights{Profiles: args.Weights.Profiles}})
 	s := &sharedState{
 		life:     ctx,
 		index:    x,
@@ -70,14 +69,6 @@ func newSharedState(ctx context.Context, args *config.TesseraDynamicResourcesArg
 		return nil, err
 	}
 	return s, nil
-}
-
-// hiddenTaint returns the key of the taint that the plugin ignores, empty if there is none.
-func hiddenTaint(args *config.TesseraDynamicResourcesArgs) string {
-	if args.Mode == config.Additional {
-		return v1alpha1.TaintScheduler
-	}
-	return ""
 }
 
 // checkArgs returns an error if another profile has arguments that need another index.

@@ -32,8 +32,9 @@ func main() {
 	flag.IntVar(&b.pods, "pods", 300, "pods of a batch")
 	flag.IntVar(&b.small, "whole-nodes", 5000, "nodes with one slice of whole GPUs, on a real API server; 0 leaves them out")
 	flag.IntVar(&b.alone, "memory-pods", 2000, "pods that are scheduled without an API server; 0 leaves that out")
+	flag.IntVar(&b.heapNodes, "heap-nodes", 200, "nodes of 8 GPUs with every shape and a DeviceTaintRule, on a real API server, for the heap of a node; 0 leaves them out")
 	flag.DurationVar(&b.limit, "limit", 45*time.Second, "how long a batch may take; what is not scheduled by then is left")
-	flag.StringVar(&b.profiles, "profiles", "", "write a profile of the processor for every batch into this folder")
+	flag.StringVar(&b.profiles, "profiles", "", "write a profile of the processor for every batch, and profiles of the heap, into this folder")
 	flag.StringVar(&b.cases, "upstream", "", "the file with the outcomes of kubernetes' own cases, written by e2e/tests/upstream")
 	flag.Parse()
 	os.Exit(report.Main("scheduler", b.measure))
@@ -42,6 +43,7 @@ func main() {
 // bench is one run.
 type bench struct {
 	nodes, pods, small, alone int
+	heapNodes                 int
 	limit                     time.Duration
 	profiles, cases           string
 	*report.Report
@@ -59,7 +61,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 	if b.programs, err = harness.ClusterPrograms(ctx); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{b.scale, b.shaped, b.whole, b.upstream} {
+	for _, part := range []func(context.Context) error{b.scale, b.protected, b.shaped, b.whole, b.upstream} {
 		if err := part(ctx); err != nil {
 			return err
 		}

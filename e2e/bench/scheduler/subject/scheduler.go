@@ -43,7 +43,7 @@ func recorder(ctx context.Context, client kubernetes.Interface) (events.EventBro
 
 // newScheduler returns kube-scheduler with the variant's profile, its caches filled.
 func newScheduler(ctx context.Context, spec Spec, client kubernetes.Interface) (*contender, error) {
-	configured, err := profiles(spec.Variant)
+	configured, err := profiles(spec)
 	if err != nil {
 		return nil, err
 	}

@@ -131,6 +131,9 @@ func (c *contender) schedule(ctx context.Context, s Spec, o order) (Outcome, err
 	time.Sleep(flush)
 	runtime.GC()
 	outcome.Live = used().live
+	if err := writeHeap(s.HeapProfile, o.Batch.Name); err != nil {
+		return outcome, err
+	}
 	now, err := gathered()
 	outcome.Histograms = observed(now, earlier)
 	return outcome, err
@@ -188,4 +191,16 @@ func profiled(path, batch string) (func() error, error) {
 		pprof.StopCPUProfile()
 		return file.Close()
 	}, nil
+}
+
+// writeHeap writes a profile of the heap as of the last collection.
+func writeHeap(path, batch string) error {
+	if path == "" {
+		return nil
+	}
+	file, err := os.Create(path + "-" + batch + ".pprof")
+	if err != nil {
+		return err
+	}
+	return errors.Join(pprof.Lookup("heap").WriteTo(file, 0), file.Close())
 }

@@ -28,6 +28,11 @@ type Spec struct {
 	// Fleet is the cluster, Level the allocated part of it.
 	Fleet fleet.Spec
 	Level fleet.Level
+	// Additional makes Ours a scheduler in addition to the stock one, which ignores the taint that keeps the latter off
+	// the devices.
+	Additional bool
+	// HeapProfile is where a profile of the heap is written for every batch, like Profile.
+	HeapProfile string
 	// Profile is where a profile of the processor is written for every batch, a path to which the name of
 	// the batch is added; empty for none.
 	Profile string
