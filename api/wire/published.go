@@ -193,13 +193,7 @@ func (o *offers) readGPU(name string, devices []published, counters map[string]r
 	var profiles profiles
 	uses := map[string]gpu.Use{}
 	for _, d := range devices {
-		use, err := d.use()
-		if err == nil && use.Shape != gpu.Monitor && counters == nil {
-			err = fmt.Errorf("counter set %q: not published", name)
-		}
-		if err == nil && use.Shape == gpu.MIG {
-			err = profiles.add(d.profile(use.Placement))
-		}
+		use, err := d.useOf(name, counters, &profiles)
 		if err != nil {
 			strange = append(strange, InvalidDevice{d.Name, err})
 			continue
@@ -229,6 +223,21 @@ func (o *offers) readGPU(name string, devices []published, counters map[string]r
 		g.add(PublishedDevice{Name: d.Name, Use: use, Taints: d.Taints}, known)
 	}
 	return g, strange, nil
+}
+
+// useOf returns the use of a device of a GPU, whose counter set has the name and the counters, and adds its MIG profile to
+// the profiles.
+func (d published) useOf(name string, counters map[string]resourceapi.Counter, profiles *profiles) (gpu.Use, error) {
+	use, err := d.use()
+	switch {
+	case err != nil:
+		return use, err
+	case use.Shape != gpu.Monitor && counters == nil:
+		return use, fmt.Errorf("counter set %q: not published", name)
+	case use.Shape == gpu.MIG:
+		return use, profiles.add(d.profile(use.Placement))
+	}
+	return use, nil
 }
 
 // taint identifies a taint.
