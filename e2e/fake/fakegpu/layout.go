@@ -174,10 +174,11 @@ type sensors struct {
 	RetiredSingle, RetiredMultiple uint32
 }
 
-// process is one that computes on the GPU; Instance and Compute are NVML's, all bits set for none.
+// process is one that computes on the GPU; Instance and Compute are NVML's, all bits set for none. Namespace is the inode of the PID namespace
+// in which it has the PID.
 type process struct {
-	Bytes                          uint64
-	PID, Instance, Compute, Unused uint32
+	Bytes                             uint64
+	PID, Instance, Compute, Namespace uint32
 }
 
 // instance is a GPU instance; its position in the array is its id.

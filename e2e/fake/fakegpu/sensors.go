@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 )
 
 // Readings are the values of a GPU's sensors and counters.
@@ -59,9 +60,14 @@ func CountLinkErrors(dir string, gpu, link int, count uint64) error {
 }
 
 // StartProcess adds a process at a place with that many bytes of device memory to what NVML reports;
-// it holds no resources. For a process that is there already the memory is changed.
+// it holds no resources. For a process that is there already the memory is changed. Only callers of NVML in the
+// caller's PID namespace see the process.
 func StartProcess(dir string, at Place, pid uint32, bytes uint64) error {
-	p := process{Bytes: bytes, PID: pid, Instance: uint32(at.Instance), Compute: uint32(at.Compute)}
+	namespace, err := pidNamespace()
+	if err != nil {
+		return fmt.Errorf("start process %d: %w", pid, err)
+	}
+	p := process{Bytes: bytes, PID: pid, Instance: uint32(at.Instance), Compute: uint32(at.Compute), Namespace: namespace}
 	return changeProcesses(dir, at.GPU, func(g *gpuState) error {
 		list := g.Processes[:g.ProcessCount]
 		if i := slices.IndexFunc(list, p.same); i >= 0 {
@@ -75,6 +81,15 @@ func StartProcess(dir string, at Place, pid uint32, bytes uint64) error {
 		g.ProcessCount++
 		return nil
 	})
+}
+
+// pidNamespace returns the inode of this process's PID namespace, which the kernel numbers with 32 bits.
+func pidNamespace() (uint32, error) {
+	var own syscall.Stat_t
+	if err := syscall.Stat("/proc/self/ns/pid", &own); err != nil {
+		return 0, fmt.Errorf("read the PID namespace: %w", err)
+	}
+	return uint32(own.Ino), nil //nolint:gosec // proc_alloc_inum returns an unsigned int
 }
 
 // EndProcess removes a process from the GPU.

@@ -1,6 +1,9 @@
 package fakegpu
 
 import (
+	"os"
+	"strconv"
+	"syscall"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -93,6 +96,29 @@ func TestRetiredPages(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A program in a PID namespace of its own, as an agent's pod without hostPID is, sees none of the node's processes: NVML translates process IDs for
+// its caller and omits those that have none there.
+func TestProcessesOfOtherPIDNamespaces(t *testing.T) {
+	dir, client := inClient()
+	if !client {
+		dir = install(t, Spec{Machine: "h100x2"})
+		must(t, StartProcess(dir, On(0), 4711, 1<<30))
+		runClient(t, dir, "WANT_PROCESSES=1")
+		command := clientCommand(t, dir, "WANT_PROCESSES=0")
+		command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+		if os.Geteuid() != 0 {
+			t.Skip("only root creates PID namespaces")
+		}
+		finish(t, command)
+		return
+	}
+	processes, ret := gpuAt(t, start(t, dir), 0).GetComputeRunningProcesses()
+	succeed(t, "GetComputeRunningProcesses", ret)
+	if got, want := strconv.Itoa(len(processes)), os.Getenv("WANT_PROCESSES"); got != want {
+		t.Errorf("%s processes are visible, want %s", got, want)
+	}
 }
 
 func TestProcesses(t *testing.T) {

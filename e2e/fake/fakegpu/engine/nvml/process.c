@@ -1,12 +1,22 @@
 /*
- * Processes on a GPU: those that were injected. The locks show that a process holds a GPU, but not which. A
- * container sees none: process IDs mean nothing there.
+ * Processes on a GPU: those that were injected. The locks show that a process holds a GPU, but not which. As with
+ * the real driver, a caller sees only the processes of its own PID namespace: process IDs mean nothing elsewhere.
  */
+#include <sys/stat.h>
+
 #include "session.h"
+
+/* in_namespace reports whether the caller is in the PID namespace with the inode (pid_namespaces(7)). */
+static bool in_namespace(uint32_t inode)
+{
+	struct stat own;
+
+	return !stat("/proc/self/ns/pid", &own) && own.st_ino == inode;
+}
 
 static bool listed(const struct target *target, const struct process *process)
 {
-	return state_writable() && (!target->mig || (process->instance == target->instance && process->compute == target->compute));
+	return state_writable() && in_namespace(process->namespace) && (!target->mig || (process->instance == target->instance && process->compute == target->compute));
 }
 
 /* begin resolves the device and counts the processes; the caller's count becomes that. */
