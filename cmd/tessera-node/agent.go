@@ -122,7 +122,8 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	}
 	makeNodes := func() error { return nodes.Ensure(ctx) }
 	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads, Nodes: makeNodes})
-	reader := server.NewReader(c.DriverName, client, a.inventory)
+	metrics := server.NewMetrics(registry)
+	reader := server.NewReader(c.DriverName, client, a.inventory, c.consumers())
 	a.status = status.New(status.Config{
 		Driver: c.DriverName, Node: c.node, Pool: wire.PoolName(c.node, c.DriverName), Client: client, Registry: registry,
 		Health: a.inventory, Rules: c.rules(), Records: records, BootID: boot,
@@ -132,9 +133,9 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 		return nil, err
 	}
 	a.preparer, err = prepare.New(seam(prepare.Config{
-		Inventory: a.inventory, Instances: a.hardware, Modes: a.hardware, Monitoring: a.monitoring, Passthrough: c.passthrough(a.inventory), TimeSlice: smi.New(c.nvidiaSMI), Daemons: a.daemons, Shares: c.Shares,
+		Inventory: a.inventory, Instances: a.hardware, Modes: a.hardware, Processes: a.hardware, Monitoring: a.monitoring, Passthrough: c.passthrough(a.inventory), TimeSlice: smi.New(c.nvidiaSMI), Daemons: a.daemons, Shares: c.Shares,
 		Records: records, Specs: a.specs, Claims: reader, Gate: gate,
-		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: server.NewSteps(registry).Observe, Reconciled: a.status.Reconciled,
+		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: server.NewSteps(registry).Observe, Reconciled: a.status.Reconciled, Blocked: metrics.Blocked,
 	}))
 	if err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	a.publisher = publish.New(publish.Config{Node: c.node, Client: client, Inventory: a.inventory, Options: options, Accepted: timePublishing(registry)})
 	a.server = server.New(server.Config{
 		Driver: c.DriverName, Node: c.node, PodUID: c.podUID, PluginDir: c.data(), RegistryDir: c.registry,
-		Client: client, Claims: a.preparer, Translate: reader.Read, Status: a.status, Metrics: server.NewMetrics(registry), Health: a.inventory, Rules: c.rules(),
+		Client: client, Claims: a.preparer, Translate: reader.Read, Status: a.status, Metrics: metrics, Health: a.inventory, Rules: c.rules(),
 		MetadataDir: c.metadata(),
 	})
 	a.endpoint = endpoint{address: c.address, metrics: registry, ready: a.ready}

@@ -17,6 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/smi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/devnode"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
 )
 
 // config is the configuration of the agent. It does not change while the agent runs.
@@ -38,8 +39,8 @@ type config struct {
 	// plugins is the parent folder of the driver's sockets, records and locks. registry is kubelet's folder of plugin
 	// registrations, cdi the container runtime's folder of CDI specs.
 	plugins, registry, cdi string
-	// podResources is kubelet's pod resources socket.
-	podResources string
+	// podResources is kubelet's pod resources socket, kubeletState the host's path of kubelet's file of prepared claims.
+	podResources, kubeletState string
 	// address is the address of the endpoint for metrics and readiness.
 	address string
 	// hook is the path of the CDI hook's program in the image.
@@ -51,8 +52,8 @@ func defaults() config {
 		node: os.Getenv("NODE_NAME"), podUID: os.Getenv("POD_UID"),
 		namespace: os.Getenv("POD_NAMESPACE"), pod: os.Getenv("POD_NAME"), mps: mpsFolder,
 		plugins: "/var/lib/kubelet/plugins", registry: "/var/lib/kubelet/plugins_registry", cdi: "/var/run/cdi",
-		podResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
-		address:      ":8080", hook: "/usr/bin/tessera-hook",
+		podResources: "/var/lib/kubelet/pod-resources/kubelet.sock", kubeletState: "/var/lib/kubelet/dra_manager_state",
+		address: ":8080", hook: "/usr/bin/tessera-hook",
 	}
 }
 
@@ -69,7 +70,8 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.plugins, "plugin-dir", c.plugins, "kubelet's folder of plugins, under the same path as on the host")
 	flags.StringVar(&c.registry, "registry-dir", c.registry, "kubelet's folder of plugin registrations, under the same path as on the host")
 	flags.StringVar(&c.cdi, "cdi-dir", c.cdi, "folder of CDI specs that the container runtime reads")
-	flags.StringVar(&c.podResources, "pod-resources", c.podResources, "kubelet's pod resources socket, from which metrics get the pods of claims")
+	flags.StringVar(&c.podResources, "pod-resources", c.podResources, "kubelet's pod resources socket, from which the agent gets the pods of claims")
+	flags.StringVar(&c.kubeletState, "kubelet-state", c.kubeletState, "path on the host of the file in which kubelet keeps the claims that it has prepared")
 	flags.StringVar(&c.address, "metrics-address", c.address, "address of metrics and readiness: host:port, or unix: and a path")
 	flags.StringVar(&c.hook, "hook", c.hook, "program of the CDI hooks, which the agent installs on the host")
 }
@@ -103,6 +105,11 @@ func (c config) data() string { return filepath.Join(c.plugins, c.DriverName) }
 // roots returns the paths at which the host's file systems are mounted.
 func (c config) roots() driverroot.Roots {
 	return driverroot.Roots{Host: c.Roots.Host, Proc: c.Roots.Proc, Sys: c.Roots.Sys, Driver: c.Roots.Driver, Dev: c.Roots.Dev}
+}
+
+// consumers returns the reader of the claims that kubelet has.
+func (c config) consumers() server.Kubelet {
+	return server.Kubelet{Socket: c.podResources, State: filepath.Join(c.Roots.Host, c.kubeletState)}
 }
 
 // devRoot returns the path of this process whose subfolder dev is the host's /dev, which is this process's own /dev too: its pod mounts it there.

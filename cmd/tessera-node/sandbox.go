@@ -18,6 +18,7 @@ type hardware interface {
 	health.Hardware
 	prepare.Instances
 	prepare.Modes
+	prepare.Processes
 	exporter.Hardware
 	connection
 	Close()

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
-
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
@@ -34,26 +32,31 @@ func (s *Session) Disconnected(ctx context.Context, f func(context.Context) erro
 	return err
 }
 
-// Users returns the ids of the compute and graphics processes on the GPU and its MIG devices, in ascending order, in the
-// host's PID namespace. Processes that only have the driver open are not included.
+// Users returns the ids of the compute and graphics processes on the GPU and its MIG devices, in ascending order. Processes
+// that only have the driver open are not included, and processes of other PID namespaces are not visible.
 func (s *Session) Users(ctx context.Context, gpuName string) ([]int, error) {
-	return withGPU(ctx, s, gpuName, func(f *gpuInfo) ([]int, error) {
+	processes, err := s.Processes(ctx, gpuName)
+	var pids []int
+	for _, p := range processes {
+		pids = append(pids, p.PID)
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids), err
+}
+
+// Processes returns the compute and graphics processes on the GPU and its MIG devices, clients of MPS daemons included, each
+// with its GPU instance. The driver reports only processes of the caller's PID namespace. A driver that cannot report compute
+// processes is an error.
+func (s *Session) Processes(ctx context.Context, gpuName string) ([]gpu.Process, error) {
+	return withGPU(ctx, s, gpuName, func(f *gpuInfo) ([]gpu.Process, error) {
 		var a calls
-		var pids []int
-		for _, list := range []struct {
-			call  string
-			query func() ([]nvml.ProcessInfo, nvml.Return)
-		}{
-			{"nvmlDeviceGetComputeRunningProcesses", f.handle.GetComputeRunningProcesses},
-			{"nvmlDeviceGetGraphicsRunningProcesses", f.handle.GetGraphicsRunningProcesses},
-			{"nvmlDeviceGetMPSComputeRunningProcesses", f.handle.GetMPSComputeRunningProcesses},
-		} {
-			processes, _ := queryOptional(&a, list.call, list.query)
-			for _, p := range processes {
-				pids = append(pids, int(p.Pid))
-			}
+		found := query(&a, "nvmlDeviceGetComputeRunningProcesses", f.handle.GetComputeRunningProcesses)
+		graphics, _ := queryOptional(&a, "nvmlDeviceGetGraphicsRunningProcesses", f.handle.GetGraphicsRunningProcesses)
+		clients, _ := queryOptional(&a, "nvmlDeviceGetMPSComputeRunningProcesses", f.handle.GetMPSComputeRunningProcesses)
+		var all []gpu.Process
+		for _, p := range slices.Concat(found, graphics, clients) {
+			all = append(all, gpu.Process{PID: int(p.Pid), GI: int(int32(p.GpuInstanceId))}) //nolint:gosec // all bits set is NoInstance
 		}
-		slices.Sort(pids)
-		return slices.Compact(pids), a.err
+		return all, a.err
 	})
 }

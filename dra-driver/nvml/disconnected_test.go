@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -157,6 +158,16 @@ func TestUsers(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("GPU %d (-want +got):\n%s", index, diff)
+		}
+	}
+	for index, want := range [][]gpu.Process{{{PID: 12, GI: gpu.NoInstance}, {PID: 31, GI: gpu.NoInstance}}, {{PID: 77, GI: mig.GI}}} {
+		got, err := s.Processes(t.Context(), gpus[index].Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(got, func(a, b gpu.Process) int { return a.PID - b.PID })
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("processes of GPU %d (-want +got):\n%s", index, diff)
 		}
 	}
 	must(t, fakegpu.Lose(dir, 0))

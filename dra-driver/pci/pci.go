@@ -178,6 +178,11 @@ func (b *Bus) Users(_ context.Context, gpuName string) ([]int, error) {
 	return nil, unsupported(gpuName, "processes")
 }
 
+// Processes returns an error that wraps gpu.ErrUnsupported, as Users does.
+func (b *Bus) Processes(_ context.Context, gpuName string) ([]gpu.Process, error) {
+	return nil, unsupported(gpuName, "processes")
+}
+
 func unsupported(gpuName, what string) error {
 	return fmt.Errorf("%s on %s, which is for virtual machines: %w", what, gpuName, gpu.ErrUnsupported)
 }

@@ -131,6 +131,7 @@ func (p pool) daemonSet(in Input, config string) *appsv1.DaemonSet {
 		annotations: map[string]string{AnnotationConfig: hash(config)},
 		pod: corev1.PodSpec{
 			ServiceAccountName: OperandNodeAgent,
+			HostPID:            true, // NVML reports only the processes of the caller's PID namespace
 			NodeSelector:       map[string]string{v1alpha1.LabelAgent: p.name},
 			// A started reset is finished before the agent exits; otherwise it exits at once.
 			TerminationGracePeriodSeconds: new(int64(150)),
@@ -188,7 +189,8 @@ func agentFlags(host v1alpha1.HostPathsSpec) []string {
 		flags = append(flags,
 			"--plugin-dir="+path.Join(host.KubeletRoot, "plugins"),
 			"--registry-dir="+path.Join(host.KubeletRoot, "plugins_registry"),
-			"--pod-resources="+path.Join(host.KubeletRoot, "pod-resources/kubelet.sock"))
+			"--pod-resources="+path.Join(host.KubeletRoot, "pod-resources/kubelet.sock"),
+			"--kubelet-state="+path.Join(host.KubeletRoot, "dra_manager_state"))
 	}
 	if host.CDI != "/var/run/cdi" {
 		flags = append(flags, "--cdi-dir="+host.CDI)

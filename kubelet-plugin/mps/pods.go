@@ -310,6 +310,19 @@ func (p *Pods) List(ctx context.Context) ([]prepare.Daemon, error) {
 	return slices.CompactFunc(daemons, func(a, b prepare.Daemon) bool { return a.Name == b.Name }), nil
 }
 
+// Processes implements prepare.Daemons: the processes that hold the daemon's lock. It requires the host's PID namespace.
+func (p *Pods) Processes(name string) ([]int, error) {
+	file, err := os.Open(filepath.Join(p.folder(name), lockName))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("list the processes of MPS daemon %s: %w", name, err)
+	}
+	pids, err := holders(file)
+	return pids, errors.Join(err, file.Close())
+}
+
 // States returns the states that the supervisors of the node report, ordered by name. It reads only the folders and may
 // be called often.
 func (p *Pods) States() ([]State, error) {

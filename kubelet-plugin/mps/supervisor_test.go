@@ -410,6 +410,22 @@ func TestSupervisorIsKilled(t *testing.T) {
 	}
 }
 
+// The daemon and its servers have contexts on the GPU without any client: the agent must be able to tell them from clients.
+func TestProcessesOfDaemon(t *testing.T) {
+	s := newStage(t)
+	s.configure(limited)
+	s.await(limited)
+	server := s.connect()
+	p := &Pods{Config: Config{Dir: filepath.Dir(s.folder)}}
+	pids, err := p.Processes(filepath.Base(s.folder))
+	if err != nil || !slices.Contains(pids, server) || slices.Contains(pids, os.Getpid()) {
+		t.Errorf("processes %v, %v, want the server %d and not the client %d", pids, err, server, os.Getpid())
+	}
+	if pids, err := p.Processes("missing"); err != nil || len(pids) > 0 {
+		t.Errorf("processes of a missing daemon: %v, %v", pids, err)
+	}
+}
+
 // Remaining processes of an earlier supervisor hold the lock and the GPU: they must not block the next one.
 func TestSupervisorKillsLockHolders(t *testing.T) {
 	s := newStage(t)

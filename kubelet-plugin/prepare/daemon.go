@@ -41,6 +41,9 @@ type Daemons interface {
 	Release(ctx context.Context, name string) error
 	// List returns the daemons of the node with Name, GPU and ClaimUID.
 	List(ctx context.Context) ([]Daemon, error)
+	// Processes returns the ids of the daemon's own processes, the control process and its servers. Clients are not included. A missing daemon has
+	// none.
+	Processes(name string) ([]int, error)
 }
 
 // DaemonFailed is the error of an MPS daemon that does not serve as a claim needs it. It wraps the cause.
@@ -63,6 +66,7 @@ func (noDaemons) Ensure(context.Context, Daemon) (DaemonFolders, error) {
 }
 func (noDaemons) Release(context.Context, string) error  { return nil }
 func (noDaemons) List(context.Context) ([]Daemon, error) { return nil, nil }
+func (noDaemons) Processes(string) ([]int, error)        { return nil, nil }
 
 // exclusive reports whether only an MPS daemon may use the device's GPU. A MIG device has no compute
 // mode.

@@ -94,6 +94,20 @@ func (f *fleet) List(context.Context) (all []Daemon, err error) {
 	return all, err
 }
 
+// serverPID is the process of each daemon.
+const serverPID = 1000
+
+// Processes implements Daemons.
+func (f *fleet) Processes(name string) (pids []int, err error) {
+	err = f.call("daemon-processes "+name, func() error {
+		if d, known := f.daemons[name]; known && d.alive {
+			pids = []int{serverPID}
+		}
+		return nil
+	})
+	return pids, err
+}
+
 func (f *fleet) serves(uuid string) bool {
 	for _, d := range f.daemons {
 		if uuid != "" && d.alive && strings.Contains(d.Visible, uuid) {

@@ -37,6 +37,9 @@ type card struct {
 	compute  gpu.ComputeMode
 	// bound is whether vfio-pci has it.
 	bound bool
+	// processes are those on the card and its MIG devices; unlisted is the error of their list.
+	processes []gpu.Process
+	unlisted  error
 	// working is the call that changes the card now.
 	working string
 }
@@ -189,6 +192,15 @@ func (m *machine) Destroy(_ context.Context, i gpu.Instance) error {
 	})
 }
 
+// Processes implements Processes.
+func (m *machine) Processes(_ context.Context, gpuName string) (all []gpu.Process, err error) {
+	err = m.call("processes", gpuName, false, func(c *card) error {
+		all = slices.Clone(c.processes)
+		return c.unlisted
+	})
+	return all, err
+}
+
 // Mode implements Modes.
 func (m *machine) Mode(_ context.Context, gpuName string) (mode gpu.Mode, err error) {
 	err = m.call("mode", gpuName, false, func(c *card) error {
@@ -290,6 +302,7 @@ func (m *machine) reboot() {
 	defer m.mutex.Unlock()
 	for _, c := range m.gpus {
 		c.Instances, c.interval, c.compute, c.lost, c.bound = nil, defaultTimeSlice, gpu.ComputeDefault, false, false
+		c.processes = nil
 		if c.TogglesMIG() {
 			c.Mode = gpu.ModeDisabled
 		}

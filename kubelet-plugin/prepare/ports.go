@@ -31,6 +31,13 @@ type Modes interface {
 	SetComputeMode(ctx context.Context, gpuName string, m gpu.ComputeMode) error
 }
 
+// Processes lists the processes that use GPUs. Implementations are safe for concurrent use.
+type Processes interface {
+	// Processes returns the processes with a context on the GPU or its MIG devices, of all PID namespaces of the node, clients and servers of MPS
+	// daemons included. If they cannot be read completely, that is an error.
+	Processes(ctx context.Context, gpuName string) ([]gpu.Process, error)
+}
+
 // Monitoring makes programs that only monitor GPUs leave the node for a change of the MIG mode.
 type Monitoring interface {
 	// Retry is called after SetMode failed with gpu.ErrBusy. It returns nil, after a pause, if SetMode is to be called again, and otherwise the error
@@ -103,7 +110,8 @@ var ErrNoClaim = errors.New("no such claim")
 
 // Claims reads claims from the API server. A claim is identified by all fields of its Ref.
 type Claims interface {
-	// Held reports whether the claim may still be in use. If that cannot be determined, it is held.
+	// Held reports whether the API server or kubelet has the claim, or had it until recently. If that cannot be determined, it is held. The error
+	// wraps InUse if the API server does not have the claim any more, and names what holds it.
 	Held(ctx context.Context, claim Ref) (bool, error)
 	// Allocated returns the claim with its devices of this driver; ErrNoClaim if it is deleted or not allocated.
 	Allocated(ctx context.Context, claim Ref) (Claim, error)

@@ -17,6 +17,8 @@ type Config struct {
 	Inventory Inventory
 	Instances Instances
 	Modes     Modes
+	// Processes is nil on a node whose processes cannot be listed: a claim that holds a GPU is then released only by Unprepare.
+	Processes Processes
 	// Monitoring is nil if a refused change of the MIG mode is not retried within a call.
 	Monitoring Monitoring
 	// TimeSlice is nil on a node that cannot set time slices: claims that request one are refused.
@@ -38,6 +40,8 @@ type Config struct {
 	LocksDir string
 	// Observer is called before and after each step; optional.
 	Observer Observer
+	// Blocked is called at the end of each Reconcile with the number of claims that were not released because they are in use; optional.
+	Blocked func(counts map[Usage]int)
 	// Reconciled is called for each claim that Reconcile found prepared, with the answers that Prepare would return; optional.
 	Reconciled func(claim Ref, answers []Answer)
 }
@@ -59,6 +63,12 @@ func New(c Config) (*Preparer, error) {
 	}
 	if err := os.MkdirAll(c.LocksDir, 0o700); err != nil {
 		return nil, fmt.Errorf("prepare claims: %w", err)
+	}
+	if c.Processes == nil {
+		c.Processes = noProcesses{}
+	}
+	if c.Blocked == nil {
+		c.Blocked = func(map[Usage]int) {}
 	}
 	if c.Monitoring == nil {
 		c.Monitoring = noMonitoring{}
@@ -169,7 +179,10 @@ func (p *Preparer) startingRecord(ctx context.Context, stored, desired Record) (
 	case stored.State != StateUnpreparing && stored.BootID == p.BootID && stored.same(desired):
 		return stored, nil
 	default:
-		// The record is of another boot, of another allocation, or is being unprepared.
+		// The record is of another boot, of another allocation, or is being unprepared. Containers of another allocation may run.
+		if err := p.checkUnused(ctx, stored); err != nil {
+			return Record{}, err
+		}
 		if err := p.releaseClaim(ctx, stored); err != nil {
 			return Record{}, err
 		}

@@ -13,6 +13,7 @@ import (
 //   - Claims in state Unpreparing and Preparing are released; kubelet calls again for the latter.
 //   - Records of another boot are deleted.
 //   - Prepared claims that are not held any more (Config.Claims) are released; the others are verified, and their CDI specs written again.
+//   - A claim that kubelet has not unprepared is not released while a process uses its devices, or if that cannot be determined (InUse).
 //   - Unreadable records are rebuilt.
 //   - CDI specs and MPS daemons without a claim are removed.
 //
@@ -34,6 +35,7 @@ func (p *Preparer) Reconcile(ctx context.Context) error {
 		})
 	}
 	group.Wait()
+	p.Blocked(countUsage(errs))
 	return errors.Join(append(errs, p.releaseOrphanDaemons(ctx))...)
 }
 
@@ -96,6 +98,9 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 		if err == nil {
 			p.Reconciled(r.Ref, answers)
 		}
+		return errors.Join(doubt, err)
+	}
+	if err := p.checkUnused(ctx, r); err != nil {
 		return errors.Join(doubt, err)
 	}
 	return p.releaseClaim(ctx, r)

@@ -96,7 +96,7 @@ func (w *world) process(tb testing.TB, observe Observer) *Preparer {
 	}
 	p, err := New(Config{
 		Passthrough: passthrough,
-		Inventory:   w, Instances: w.machine, Modes: w.machine, TimeSlice: w.machine,
+		Inventory:   w, Instances: w.machine, Modes: w.machine, Processes: w.machine, TimeSlice: w.machine,
 		Daemons: w.fleet, Shares: sharesOfGPU,
 		Records: w.records, Specs: w.specs, Claims: w.api,
 		BootID: w.bootID(), LocksDir: w.locks, Observer: observe,

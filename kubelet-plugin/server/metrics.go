@@ -24,6 +24,7 @@ type Metrics struct {
 	durations map[operation]*prometheus.HistogramVec
 	inFlight  *prometheus.GaugeVec
 	errors    *prometheus.CounterVec
+	blocked   *prometheus.GaugeVec
 }
 
 // NewMetrics registers the metrics of the calls.
@@ -39,9 +40,21 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tessera_claim_errors_total", Help: "Failed calls to prepare or unprepare a claim, by reason.",
 		}, []string{"operation", "reason"}),
+		blocked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tessera_claims_blocked",
+			Help: "Claims that the API server does not have and that are not released, by what uses them: kubelet, process or unknown.",
+		}, []string{"usage"}),
 	}
-	registry.MustRegister(m.durations[preparing], m.durations[unpreparing], m.inFlight, m.errors)
+	registry.MustRegister(m.durations[preparing], m.durations[unpreparing], m.inFlight, m.errors, m.blocked)
+	m.Blocked(nil)
 	return m
+}
+
+// Blocked sets the number of claims that are in use and therefore not released, by usage; missing usages have none.
+func (m *Metrics) Blocked(counts map[prepare.Usage]int) {
+	for _, usage := range prepare.Usages() {
+		m.blocked.WithLabelValues(string(usage)).Set(float64(counts[usage]))
+	}
 }
 
 func newDurationHistogram(op operation, labels ...string) *prometheus.HistogramVec {

@@ -18,8 +18,8 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// claimGoneGrace is how long a claim must be missing in the API server before the node releases it without a call of kubelet. kubelet unprepares a
-// claim within minutes after its last pod, also of pods that were deleted by force and are still ending.
+// claimGoneGrace is how long a claim must be missing in the API server before the node considers to release it without a call of kubelet. kubelet
+// unprepares a claim within minutes after its last pod.
 const claimGoneGrace = 10 * time.Minute
 
 // Reader reads claims as the API server has them. It implements prepare.Claims and is safe for
@@ -28,15 +28,22 @@ type Reader struct {
 	driver    string
 	client    kubernetes.Interface
 	inventory prepare.Inventory
+	kubelet   Consumers
 
 	mutex sync.Mutex
 	// gone are the claims that the API server does not have, by UID, with the time of the first read without them.
 	gone map[string]time.Time
 }
 
+// Consumers reports which claims kubelet has.
+type Consumers interface {
+	// Knows reports whether containers of the claim may exist.
+	Knows(ctx context.Context, claim prepare.Ref) (bool, error)
+}
+
 // NewReader returns a reader of claims for the driver. The inventory resolves names of devices.
-func NewReader(driver string, client kubernetes.Interface, inventory prepare.Inventory) *Reader {
-	return &Reader{driver: driver, client: client, inventory: inventory, gone: map[string]time.Time{}}
+func NewReader(driver string, client kubernetes.Interface, inventory prepare.Inventory, kubelet Consumers) *Reader {
+	return &Reader{driver: driver, client: client, inventory: inventory, kubelet: kubelet, gone: map[string]time.Time{}}
 }
 
 // Read returns the devices of this driver that an allocated claim holds, and how they are to be
@@ -79,27 +86,46 @@ func (r *Reader) Allocated(ctx context.Context, ref prepare.Ref) (prepare.Claim,
 	return r.Read(object)
 }
 
-// Held reports whether the claim may still be in use: true until it was missing in the API server for claimGoneGrace.
+// Held reports whether the claim may still be in use: true until it was missing in the API server for claimGoneGrace and kubelet does not have it
+// either. The error is InUse if only kubelet has it, or if kubelet cannot be read.
 func (r *Reader) Held(ctx context.Context, ref prepare.Ref) (bool, error) {
 	_, err := r.object(ctx, ref)
 	gone := errors.Is(err, prepare.ErrNoClaim)
 	if err != nil && !gone {
 		return true, err
 	}
+	if !r.goneForLong(ref, gone) {
+		return true, nil
+	}
+	known, err := r.kubelet.Knows(ctx, ref)
+	switch {
+	case err != nil:
+		return true, &prepare.InUse{Usage: prepare.UsageUnknown, Cause: err}
+	case known:
+		return true, &prepare.InUse{Usage: prepare.UsedByKubelet, Cause: errNotUnprepared}
+	}
+	return false, nil
+}
+
+// errNotUnprepared is the cause of a claim that only kubelet has.
+var errNotUnprepared = errors.New("kubelet has not unprepared it: if this lasts after its pod has ended, restart kubelet")
+
+// goneForLong records whether the API server has the claim, and reports whether it has been missing for claimGoneGrace.
+func (r *Reader) goneForLong(ref prepare.Ref, gone bool) bool {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if !gone {
 		delete(r.gone, ref.UID)
-		return true, nil
+		return false
 	}
-	// Most of them are unprepared by kubelet before the next call.
-	maps.DeleteFunc(r.gone, func(_ string, since time.Time) bool { return time.Since(since) > 2*claimGoneGrace })
 	since, known := r.gone[ref.UID]
 	if !known {
 		since = time.Now()
+		// Most of the earlier ones were unprepared by kubelet meanwhile.
+		maps.DeleteFunc(r.gone, func(_ string, since time.Time) bool { return time.Since(since) > 2*claimGoneGrace })
 		r.gone[ref.UID] = since
 	}
-	return time.Since(since) < claimGoneGrace, nil
+	return time.Since(since) >= claimGoneGrace
 }
 
 // object gets the claim if it is allocated.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -46,7 +47,7 @@ func TestRead(t *testing.T) {
 	object.Status.Allocation.Devices.Results[2].AdminAccess = new(true)
 	object.Status.Allocation.Devices.Results[2].ShareID = new(types.UID("share"))
 
-	got, err := NewReader(driver, nil, inventory(node)).Read(object)
+	got, err := NewReader(driver, nil, inventory(node), nil).Read(object)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func TestReadRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			object := allocated("a", node, whole)
 			test.change(object)
-			_, err := NewReader(driver, nil, inventory(node)).Read(object)
+			_, err := NewReader(driver, nil, inventory(node), nil).Read(object)
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "ns/a") {
 				t.Errorf("Read: %v, want an error with %q and the claim's name", err, test.want)
 			}
@@ -92,7 +93,7 @@ func TestAllocated(t *testing.T) {
 	node := gputest.Node(t, "h100x2")
 	idle := claim("idle")
 	idle.Status.Allocation = nil
-	reader := NewReader(driver, fake.NewClientset(allocated("a", node), idle), inventory(node))
+	reader := NewReader(driver, fake.NewClientset(allocated("a", node), idle), inventory(node), nil)
 	for name, test := range map[string]struct {
 		ref  prepare.Ref
 		want error
@@ -108,11 +109,20 @@ func TestAllocated(t *testing.T) {
 	}
 }
 
+// consumers is a kubelet with one answer.
+type consumers struct {
+	known bool
+	err   error
+}
+
+func (c *consumers) Knows(context.Context, prepare.Ref) (bool, error) { return c.known, c.err }
+
 func TestHeldDuringGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := gputest.Node(t, "h100x2")
 		client := fake.NewClientset(allocated("here", node))
-		reader := NewReader(driver, client, inventory(node))
+		kubelet := &consumers{}
+		reader := NewReader(driver, client, inventory(node), kubelet)
 		held := func(name string) bool {
 			t.Helper()
 			held, err := reader.Held(t.Context(), prepare.Ref{UID: "uid-" + name, Namespace: "ns", Name: name})
@@ -129,6 +139,17 @@ func TestHeldDuringGracePeriod(t *testing.T) {
 			t.Error("a claim is let go of before its time")
 		}
 		<-time.After(time.Second)
+		for usage, answer := range map[prepare.Usage]consumers{
+			prepare.UsedByKubelet: {known: true}, prepare.UsageUnknown: {err: errors.New("connection refused")},
+		} {
+			*kubelet = answer
+			held, err := reader.Held(t.Context(), prepare.Ref{UID: "uid-gone", Namespace: "ns", Name: "gone"})
+			var used *prepare.InUse
+			if !held || !errors.As(err, &used) || used.Usage != usage {
+				t.Errorf("kubelet %+v: held %t, %v", answer, held, err)
+			}
+		}
+		*kubelet = consumers{}
 		if held("gone") {
 			t.Error("a claim that is gone for long is still held")
 		}

@@ -81,6 +81,9 @@ func (h *Host) CDI() string { return filepath.Join(h.Dir, "cdi") }
 // PodResources returns the socket of kubelet's podresources API.
 func (h *Host) PodResources() string { return filepath.Join(h.Dir, "pods.sock") }
 
+// KubeletState returns the file in which kubelet keeps the claims that it has prepared.
+func (h *Host) KubeletState() string { return filepath.Join(h.Dir, "dra_manager_state") }
+
 // Log returns the log file of all agents of the host.
 func (h *Host) Log() string { return filepath.Join(h.Dir, "agent.log") }
 
