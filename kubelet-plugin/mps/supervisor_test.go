@@ -410,7 +410,7 @@ func TestSupervisorIsKilled(t *testing.T) {
 	}
 }
 
-// The daemon and its servers have contexts on the GPU without any client: the agent must be able to tell them from clients.
+// The daemon and its servers have contexts on the GPU without any client, which must not count as clients.
 func TestProcessesOfDaemon(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)

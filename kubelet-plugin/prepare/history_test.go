@@ -36,7 +36,7 @@ type history struct {
 // container is the witness: it uses its device from the start to the end.
 type container struct {
 	Claim
-	// ends is when it ends once its pod is deleted. unsupervised is one whose claim kubelet has forgotten.
+	// ends is when it ends once its pod is deleted. unsupervised is one whose claim kubelet has lost.
 	ends         int
 	deleted      bool
 	unsupervised bool
@@ -212,9 +212,9 @@ func (h *history) sync() {
 	}
 }
 
-// forget starts kubelet after its state file was removed: it has no claims until it prepares those of the pods on the API server again. The containers
+// loseState starts kubelet after its state file was removed: it has no claims until it prepares those of the pods on the API server again. The containers
 // compute meanwhile: one without a process, whose pod is deleted before that, is the case that the agent cannot detect.
-func (h *history) forget() {
+func (h *history) loseState() {
 	h.up = true
 	clear(h.known)
 	for _, c := range h.containers {
@@ -235,7 +235,7 @@ var events = []struct {
 	{"the agent reconciles", 6, func(h *history) { h.reconcile(h.death()) }},
 	{"kubelet stops", 1, func(h *history) { h.up = false }},
 	{"kubelet starts", 2, func(h *history) { h.up = true }},
-	{"kubelet starts without its state", 1, (*history).forget},
+	{"kubelet starts without its state", 1, (*history).loseState},
 	{"the agent restarts", 1, func(h *history) { clear(h.missing) }},
 	{"the clock jumps over the time of grace", 1, func(h *history) {
 		for uid := range h.missing {

@@ -76,7 +76,7 @@ func TestClaimInUseIsNotReleased(t *testing.T) {
 			unlisted: errors.New("unknown error"),
 			want:     map[Usage]int{UsageUnknown: 1},
 		},
-		"a monitor beside a process": {
+		"a monitor of a GPU with a process": {
 			claim: func(w *world) Claim {
 				c := claim("a", w.wanted(0, gpu.Use{Shape: gpu.Monitor}))
 				c.Wanted[0].Admin = true

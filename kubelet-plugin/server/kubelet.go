@@ -31,9 +31,9 @@ const (
 	maxPodResources = 16 << 20
 )
 
-// Knows reports whether kubelet lists a container with the claim or has not unprepared it. The error means that this cannot be determined: kubelet does
+// Has reports whether kubelet lists a container with the claim or has not unprepared it. The error means that this cannot be determined: kubelet does
 // not run, for example.
-func (k Kubelet) Knows(ctx context.Context, claim prepare.Ref) (bool, error) {
+func (k Kubelet) Has(ctx context.Context, claim prepare.Ref) (bool, error) {
 	stored, err := k.stores(claim)
 	if err != nil {
 		return false, fmt.Errorf("read kubelet's claims: %w", err)

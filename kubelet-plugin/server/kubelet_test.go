@@ -61,10 +61,10 @@ func named(name string) prepare.Ref {
 	return prepare.Ref{UID: "uid-" + name, Namespace: "ns", Name: name}
 }
 
-func TestKubeletKnowsClaims(t *testing.T) {
+func TestKubeletHasClaims(t *testing.T) {
 	k := newKubelet(t)
 	for name, want := range map[string]bool{"listed": true, "stored": true, "other": false} {
-		if known, err := k.Knows(t.Context(), named(name)); err != nil || known != want {
+		if known, err := k.Has(t.Context(), named(name)); err != nil || known != want {
 			t.Errorf("%s: %t, %v, want %t", name, known, err, want)
 		}
 	}
@@ -95,7 +95,7 @@ func TestKubeletThatCannotBeRead(t *testing.T) {
 	} {
 		k := newKubelet(t)
 		test.change(t, &k)
-		if known, err := k.Knows(t.Context(), named("other")); known || err == nil || !strings.Contains(err.Error(), test.want) {
+		if known, err := k.Has(t.Context(), named("other")); known || err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("kubelet %s: %t, %v", name, known, err)
 		}
 	}

@@ -37,8 +37,8 @@ type Reader struct {
 
 // Consumers reports which claims kubelet has.
 type Consumers interface {
-	// Knows reports whether containers of the claim may exist.
-	Knows(ctx context.Context, claim prepare.Ref) (bool, error)
+	// Has reports whether containers of the claim may exist.
+	Has(ctx context.Context, claim prepare.Ref) (bool, error)
 }
 
 // NewReader returns a reader of claims for the driver. The inventory resolves names of devices.
@@ -97,7 +97,7 @@ func (r *Reader) Held(ctx context.Context, ref prepare.Ref) (bool, error) {
 	if !r.goneForLong(ref, gone) {
 		return true, nil
 	}
-	known, err := r.kubelet.Knows(ctx, ref)
+	known, err := r.kubelet.Has(ctx, ref)
 	switch {
 	case err != nil:
 		return true, &prepare.InUse{Usage: prepare.UsageUnknown, Cause: err}

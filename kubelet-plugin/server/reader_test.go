@@ -115,7 +115,7 @@ type consumers struct {
 	err   error
 }
 
-func (c *consumers) Knows(context.Context, prepare.Ref) (bool, error) { return c.known, c.err }
+func (c *consumers) Has(context.Context, prepare.Ref) (bool, error) { return c.known, c.err }
 
 func TestHeldDuringGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -98,7 +98,7 @@ func TestRetiredPages(t *testing.T) {
 	})
 }
 
-// A program in a PID namespace of its own, as an agent's pod without hostPID is, sees none of the node's processes: NVML translates process IDs for
+// A program in another PID namespace, as an agent's pod without hostPID is, gets none of the processes of the node: NVML translates process IDs for
 // its caller and omits those that have none there.
 func TestProcessesOfOtherPIDNamespaces(t *testing.T) {
 	dir, client := inClient()

@@ -1,6 +1,6 @@
 /*
  * Processes on a GPU: those that were injected. The locks show that a process holds a GPU, but not which. As with
- * the real driver, a caller sees only the processes of its own PID namespace: process IDs mean nothing elsewhere.
+ * the real driver, a caller sees only the processes of the same PID namespace: process IDs have no meaning in others.
  */
 #include <sys/stat.h>
 
