@@ -142,8 +142,43 @@ func (e expression) GetName() string            { return e.name }
 func (e expression) GetExpression() string      { return e.text }
 func (e expression) ReturnTypes() []*celgo.Type { return []*celgo.Type{e.result} }
 
-// compile prepares a policy with the API server's own compiler.
+// compile prepares a policy for the writes of one resource.
 func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy, to target) verdict {
+	t.Helper()
+	c := newPolicy(t, policy)
+	return func(t *testing.T, who user.Info, operation admission.Operation, object, previous runtime.Object) []string {
+		t.Helper()
+		write := to.attributes(who, operation, object, previous)
+		var refusals []string
+		for _, i := range c.failing(t, write) {
+			refusals = append(refusals, fmt.Sprint(c.messages(t, write)[i]))
+		}
+		return refusals
+	}
+}
+
+// policyProgram is a policy for the API server's evaluation. The functions return the results of its conditions, validations and messages.
+type policyProgram struct {
+	matches, passes, messages func(*testing.T, *admission.VersionedAttributes) []any
+}
+
+// failing returns the positions of the validations that refuse the write; none if the policy does not apply to it.
+func (c policyProgram) failing(t *testing.T, write *admission.VersionedAttributes) []int {
+	t.Helper()
+	if slices.Contains(c.matches(t, write), any(false)) {
+		return nil
+	}
+	var failing []int
+	for i, passed := range c.passes(t, write) {
+		if passed != true {
+			failing = append(failing, i)
+		}
+	}
+	return failing
+}
+
+// newPolicy prepares a policy with the API server's own compiler.
+func newPolicy(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy) policyProgram {
 	t.Helper()
 	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
@@ -174,22 +209,7 @@ func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPo
 		}
 		return func(t *testing.T, write *admission.VersionedAttributes) []any { return results(t, compiled, write) }
 	}
-	matches, passes, message := evaluate(conditions), evaluate(validations), evaluate(messages)
-	return func(t *testing.T, who user.Info, operation admission.Operation, object, previous runtime.Object) []string {
-		t.Helper()
-		write := to.attributes(who, operation, object, previous)
-		if slices.Contains(matches(t, write), any(false)) {
-			return nil
-		}
-		var refusals []string
-		text := message(t, write)
-		for i, passed := range passes(t, write) {
-			if passed != true {
-				refusals = append(refusals, fmt.Sprint(text[i]))
-			}
-		}
-		return refusals
-	}
+	return policyProgram{evaluate(conditions), evaluate(validations), evaluate(messages)}
 }
 
 // results evaluates expressions for one write. An expression that fails rejects the write, so its error

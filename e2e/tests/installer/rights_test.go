@@ -367,6 +367,20 @@ func (s *site) agent(t *testing.T) {
 			_, err := i.ResourceV1().ResourceSlices().Create(ctx, own, metav1.CreateOptions{})
 			return err
 		}, "may not write the pool node2-gpu.tessera.dev"},
+		{"makes a pod of a daemon", func(ctx context.Context, i identity) error {
+			daemon := operation("mps", "default")
+			daemon.Labels["app.kubernetes.io/name"] = "tessera-mps"
+			config := corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "tessera-node-config"}}
+			daemon.Spec.Volumes = []corev1.Volume{
+				{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}},
+				{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &config}},
+			}
+			daemon.Spec.Containers[0].Env = []corev1.EnvVar{
+				{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}},
+			}
+			_, err := i.CoreV1().Pods(home).Create(ctx, daemon, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}, ""},
 		{"pulls a daemon's image with a Secret", func(ctx context.Context, i identity) error {
 			daemon := operation("mps", "default")
 			daemon.Labels["app.kubernetes.io/name"] = "tessera-mps"
