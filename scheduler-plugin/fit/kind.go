@@ -22,6 +22,8 @@ type Kind struct {
 	exact bool
 	// rows are by state, computed at the first request of a state.
 	rows []atomic.Pointer[stateRow]
+	// packed has, by state, one more than packedValue; 0 is an empty entry.
+	packed []atomic.Int32
 }
 
 // State is what is taken of a GPU, as far as placements depend on it. It is a number in a mixed radix: the low bits are
@@ -72,7 +74,7 @@ func NewKind(g *gpu.Geometry, w Weights) *Kind {
 		k.profiles = append(k.profiles, own)
 		k.ids = append(k.ids, p.ID)
 	}
-	k.rows = make([]atomic.Pointer[stateRow], states)
+	k.rows, k.packed = make([]atomic.Pointer[stateRow], states), make([]atomic.Int32, states)
 	return k
 }
 

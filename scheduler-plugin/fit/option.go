@@ -17,8 +17,8 @@ type Option struct {
 
 // stateRow is what the tables hold for one state.
 type stateRow struct {
-	// value is that of Value, packed the part of it that is of what can be used at the same time.
-	value, packed int32
+	// value is that of Value.
+	value int32
 	// options are by position of the profile.
 	options [][]Option
 	// ranks are, by position of the profile and start in granules, one more than the position in its
@@ -62,8 +62,7 @@ func (k *Kind) rowOf(s State) *stateRow {
 }
 
 func (k *Kind) newStateRow(s State) *stateRow {
-	r := &stateRow{packed: k.packedValue(s), options: make([][]Option, len(k.profiles)), ranks: make([]uint8, len(k.profiles)*k.granules)}
-	r.value = k.openValue(s) + r.packed
+	r := &stateRow{value: k.openValue(s) + k.packedValue(s), options: make([][]Option, len(k.profiles)), ranks: make([]uint8, len(k.profiles)*k.granules)}
 	for i, p := range k.profiles {
 		r.options[i] = k.optionsOf(s, r.value, p)
 		for rank, o := range r.options[i] {
@@ -127,8 +126,12 @@ func (k *Kind) openValue(s State) int32 {
 }
 
 // packedValue returns the value of the memory slices that expected profiles can fill at the same time: the best
-// sequence of placements, by recursion over states. Rows cache the results.
+// sequence of placements, by recursion over states. The results are cached apart from the rows, which are large: the
+// recursion reaches states that no GPU is ever in.
 func (k *Kind) packedValue(s State) int32 {
+	if known := k.packed[s].Load(); known > 0 {
+		return known - 1
+	}
 	var most int32
 	for _, p := range k.profiles {
 		if p.packed == 0 {
@@ -136,9 +139,10 @@ func (k *Kind) packedValue(s State) int32 {
 		}
 		for _, w := range p.placements {
 			if k.isFree(s, w) {
-				most = max(most, p.packed+k.rowOf(s+w.cost).packed)
+				most = max(most, p.packed+k.packedValue(s+w.cost))
 			}
 		}
 	}
+	k.packed[s].Store(most + 1)
 	return most
 }
