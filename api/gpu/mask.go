@@ -39,3 +39,11 @@ func (m Mask) String() string {
 
 // Count returns the number of memory slices in the mask.
 func (m Mask) Count() int { return bits.OnesCount16(uint16(m)) }
+
+// First returns the first memory slice; -1 if there is none.
+func (m Mask) First() int {
+	if m == 0 {
+		return -1
+	}
+	return bits.TrailingZeros16(uint16(m))
+}

@@ -63,6 +63,7 @@ type scheduler struct {
 
 func newScheduler(ctx context.Context, t rapid.TB, n gpu.Node, o wire.Options) *scheduler {
 	t.Helper()
+	o.Full = true // for requests of one placement
 	pool, err := wire.Encode(n, o)
 	if err != nil {
 		t.Fatal(err)

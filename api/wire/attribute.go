@@ -26,7 +26,8 @@ const (
 	ComputeCapability resourceapi.QualifiedName = "cudaComputeCapability"
 	DriverVersion     resourceapi.QualifiedName = "driverVersion"
 	CUDADriverVersion resourceapi.QualifiedName = "cudaDriverVersion"
-	// Profile is the name of the MIG profile, MIGProfileID its id, MIGStart the first memory slice.
+	// Profile is the name of the MIG profile, MIGProfileID its id. MIGStart is the first memory slice, on devices with all
+	// attributes.
 	Profile      resourceapi.QualifiedName = "profile"
 	MIGProfileID resourceapi.QualifiedName = "migProfileID"
 	MIGStart     resourceapi.QualifiedName = "migStart"

@@ -26,7 +26,7 @@ func (s source) device(u gpu.Use) (resourceapi.Device, error) {
 		Name:             DeviceName(gpu.Device{GPU: s.gpu.Name(), Use: u}),
 		Attributes:       s.attributes(u),
 		Capacity:         s.capacity(u),
-		ConsumesCounters: s.consumption(cost),
+		ConsumesCounters: s.consumption(u, cost),
 		Taints:           s.taints(u),
 	}
 	if u.Shape.Shared() {
@@ -53,7 +53,9 @@ func (s source) complete(shape gpu.Shape) bool {
 	return shape != gpu.VFIO && (s.options.Full || shape == gpu.Whole)
 }
 
-// identity adds the attributes that every device has: what it is and where it is.
+// identity adds the attributes that every device has: what it is and where it is. A compact MIG device has at most 8, the
+// capacity of the smallest map of Go: a map of 9 takes twice the memory, in every reader, for each of hundreds of devices of a
+// node. MIGStart is not among them, so that all placements of a profile on a GPU have equal attributes.
 func (s source) identity(a attributes, u gpu.Use) {
 	a.text(Type, u.Shape.String())
 	a.text(ProductName, s.gpu.Product)
@@ -76,7 +78,9 @@ func (s source) identity(a attributes, u gpu.Use) {
 	a.text(ParentUUID, s.gpu.UUID)
 	a.text(Profile, profile.Name)
 	a.number(MIGProfileID, profile.ID)
-	a.number(MIGStart, u.Placement.Start)
+	if s.complete(u.Shape) {
+		a.number(MIGStart, u.Placement.Start)
+	}
 }
 
 // details adds the attributes that are equal for all uses of the GPU.

@@ -90,16 +90,19 @@ func (d published) set() (string, error) {
 	return d.ConsumesCounters[0].CounterSet, nil
 }
 
-// use returns the use that the device offers. The size of a placement is the number of memory slices that the device consumes,
-// since there is no attribute for it.
+// use returns the use that the device offers. The placement is the memory slices that the device consumes: there is no attribute
+// for its size, and only devices with all attributes have one for its start.
 func (d published) use() (gpu.Use, error) {
 	shape, err := gpu.ParseShape(d.text(Type))
 	if err != nil || shape != gpu.MIG {
 		return gpu.Use{Shape: shape}, err
 	}
-	p := gpu.Placement{Profile: d.number(MIGProfileID, -1), Start: d.number(MIGStart, -1), Size: d.cost.Slices.Count()}
-	if p.Profile < 0 || p.Start < 0 {
-		return gpu.Use{}, fmt.Errorf("attributes %s and %s: must both be set", MIGProfileID, MIGStart)
+	p := gpu.Placement{Profile: d.number(MIGProfileID, -1), Start: d.number(MIGStart, d.cost.Slices.First()), Size: d.cost.Slices.Count()}
+	switch {
+	case p.Profile < 0:
+		return gpu.Use{}, fmt.Errorf("attribute %s: must be set", MIGProfileID)
+	case p.Start < 0:
+		return gpu.Use{}, errors.New("consumes no memory slices")
 	}
 	return gpu.Use{Shape: gpu.MIG, Placement: p}, nil
 }

@@ -220,9 +220,9 @@ func TestReadStrange(t *testing.T) {
 	}{
 		"no type":       {func(d *resourceapi.Device) { delete(d.Attributes, wire.Type) }, "attribute type: shape \"\": must be one of"},
 		"no UUID":       {func(d *resourceapi.Device) { delete(d.Attributes, wire.ParentUUID) }, "attributes uuid and parentUUID: none is set"},
-		"no profile id": {func(d *resourceapi.Device) { delete(d.Attributes, wire.MIGProfileID) }, "attributes migProfileID and migStart: must both be set"},
+		"no profile id": {func(d *resourceapi.Device) { delete(d.Attributes, wire.MIGProfileID) }, "attribute migProfileID: must be set"},
 		"no counters":   {func(d *resourceapi.Device) { d.ConsumesCounters = nil }, "consumes from 0 counter sets"},
-		"another size":  {func(d *resourceapi.Device) { delete(d.ConsumesCounters[0].Counters, "memory-slice-6") }, "profile 19"},
+		"another size":  {func(d *resourceapi.Device) { delete(d.ConsumesCounters[0].Counters, "memory-slice-6") }, "consumes no memory slices"},
 		"another start": {func(d *resourceapi.Device) {
 			d.Attributes[wire.MIGStart] = resourceapi.DeviceAttribute{IntValue: new(int64(2))}
 		}, "consumes memory slices [6]"},

@@ -3,17 +3,19 @@ package index
 import (
 	"hash/maphash"
 	"maps"
+	"slices"
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
 )
 
 // NewSliceTransform returns a transformation for the informer of ResourceSlices, which reduces the memory of thousands of
-// nodes with equal hardware: ResourceSlices share equal strings, values of attributes, capacities and counters, and have
-// no managedFields. It modifies the object that the informer received, before any other code has it.
+// nodes with equal hardware: devices share equal strings, attributes, capacities and counters, and ResourceSlices have no
+// managedFields. The MIG devices of a GPU with one profile have equal attributes. It modifies the object that the informer received, before any other code has it.
 func NewSliceTransform() cache.TransformFunc {
 	s := &sharedParts{seed: maphash.MakeSeed()}
 	return func(object any) (any, error) {
@@ -51,6 +53,7 @@ type sharedParts struct {
 	seed       maphash.Seed
 	strings    sharedTable[string, *string]
 	numbers    sharedTable[int64, *int64]
+	attributes sharedTable[uint64, map[resourceapi.QualifiedName]resourceapi.DeviceAttribute]
 	capacities sharedTable[uint64, map[resourceapi.QualifiedName]resourceapi.DeviceCapacity]
 	counters   sharedTable[uint64, map[string]resourceapi.Counter]
 }
@@ -74,36 +77,33 @@ func (s *sharedParts) share(slice *resourceapi.ResourceSlice) {
 	for i := range spec.Devices {
 		d := &spec.Devices[i]
 		d.Name = s.text(d.Name)
-		s.shareAttributes(d.Attributes)
-		d.Capacity = shareMap(s, &s.capacities, d.Capacity)
+		d.Attributes = shareMap(s, &s.attributes, d.Attributes, attributesKind)
+		d.Capacity = shareMap(s, &s.capacities, d.Capacity, capacitiesKind)
 		for j := range d.ConsumesCounters {
 			c := &d.ConsumesCounters[j]
 			c.CounterSet = s.text(c.CounterSet)
-			c.Counters = shareMap(s, &s.counters, c.Counters)
+			c.Counters = shareMap(s, &s.counters, c.Counters, countersKind)
 		}
 	}
 	for i := range spec.SharedCounters {
 		c := &spec.SharedCounters[i]
 		c.Name = s.text(c.Name)
-		c.Counters = shareMap(s, &s.counters, c.Counters)
+		c.Counters = shareMap(s, &s.counters, c.Counters, countersKind)
 	}
 }
 
-// shareAttributes replaces the names and values. The map itself differs between devices, since it names the GPU.
-func (s *sharedParts) shareAttributes(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) {
-	for name, a := range attributes {
-		a.StringValue, a.VersionValue = s.pointer(a.StringValue), s.pointer(a.VersionValue)
-		if a.IntValue != nil {
-			number, known := s.numbers[*a.IntValue]
-			if !known {
-				number = a.IntValue
-				s.numbers.add(*number, number)
-			}
-			a.IntValue = number
+// shareAttribute replaces the value.
+func (s *sharedParts) shareAttribute(a resourceapi.DeviceAttribute) resourceapi.DeviceAttribute {
+	a.StringValue, a.VersionValue = s.pointer(a.StringValue), s.pointer(a.VersionValue)
+	if a.IntValue != nil {
+		number, known := s.numbers[*a.IntValue]
+		if !known {
+			number = a.IntValue
+			s.numbers.add(*number, number)
 		}
-		// The assignment replaces the string of the key, too.
-		attributes[resourceapi.QualifiedName(s.text(string(name)))] = a
+		a.IntValue = number
 	}
+	return a
 }
 
 // text returns the shared string.
@@ -122,51 +122,71 @@ func (s *sharedParts) pointer(text *string) *string {
 	return known
 }
 
-// amount is a capacity or a counter.
-type amount interface {
-	resourceapi.DeviceCapacity | resourceapi.Counter
-}
-
 // shareMap returns the shared map with the content of m. Of different maps with one hash, the table has the last.
-func shareMap[K ~string, V amount](s *sharedParts, t *sharedTable[uint64, map[K]V], m map[K]V) map[K]V {
+func shareMap[K ~string, V any, C comparable](s *sharedParts, t *sharedTable[uint64, map[K]V], m map[K]V, kind kindOfMap[V, C]) map[K]V {
 	if len(m) == 0 {
 		return m
 	}
 	var hash uint64
 	for name, v := range m {
-		hash += maphash.Comparable(s.seed, named{string(name), valueOf(v)})
+		hash += maphash.Comparable(s.seed, named[C]{string(name), kind.content(v)})
 	}
-	if known, ok := (*t)[hash]; ok && maps.EqualFunc(known, m, equalAmounts[V]) {
+	if known, ok := (*t)[hash]; ok && maps.EqualFunc(known, m, kind.equal) {
 		return known
 	}
 	for name, v := range m {
-		m[K(s.text(string(name)))] = v
+		// The assignment replaces the string of the key, too.
+		m[K(s.text(string(name)))] = kind.share(s, v)
 	}
 	t.add(hash, m)
 	return m
 }
 
-// named is an amount with its name.
-type named struct {
-	name  string
-	value resource.Quantity
+// named is the content of a value that is hashed, with its name.
+type named[C comparable] struct {
+	name    string
+	content C
 }
 
-func valueOf[V amount](v V) resource.Quantity {
-	switch v := any(v).(type) {
-	case resourceapi.DeviceCapacity:
-		return v.Value
-	case resourceapi.Counter:
-		return v.Value
-	}
-	return resource.Quantity{}
+// kindOfMap has the functions of the values of a map. Equal values have equal contents.
+type kindOfMap[V any, C comparable] struct {
+	content func(V) C
+	equal   func(a, b V) bool
+	share   func(*sharedParts, V) V
 }
 
-func equalAmounts[V amount](a, b V) bool {
-	if valueOf(a) != valueOf(b) {
-		return false
+// attributeContent is an attribute without its lists.
+type attributeContent struct {
+	number        int64
+	truth         bool
+	text, version string
+}
+
+var (
+	attributesKind = kindOfMap[resourceapi.DeviceAttribute, attributeContent]{
+		content: func(a resourceapi.DeviceAttribute) attributeContent {
+			return attributeContent{ptr.Deref(a.IntValue, 0), ptr.Deref(a.BoolValue, false), ptr.Deref(a.StringValue, ""), ptr.Deref(a.VersionValue, "")}
+		},
+		equal: equalAttributes,
+		share: (*sharedParts).shareAttribute,
 	}
-	x, ok := any(a).(resourceapi.DeviceCapacity)
-	y, _ := any(b).(resourceapi.DeviceCapacity)
-	return !ok || x.RequestPolicy == y.RequestPolicy || equality.Semantic.DeepEqual(x.RequestPolicy, y.RequestPolicy)
+	capacitiesKind = kindOfMap[resourceapi.DeviceCapacity, resource.Quantity]{
+		content: func(c resourceapi.DeviceCapacity) resource.Quantity { return c.Value },
+		equal: func(a, b resourceapi.DeviceCapacity) bool {
+			return a.Value == b.Value && (a.RequestPolicy == b.RequestPolicy || equality.Semantic.DeepEqual(a.RequestPolicy, b.RequestPolicy))
+		},
+		share: func(_ *sharedParts, c resourceapi.DeviceCapacity) resourceapi.DeviceCapacity { return c },
+	}
+	countersKind = kindOfMap[resourceapi.Counter, resource.Quantity]{
+		content: func(c resourceapi.Counter) resource.Quantity { return c.Value },
+		equal:   func(a, b resourceapi.Counter) bool { return a == b },
+		share:   func(_ *sharedParts, c resourceapi.Counter) resourceapi.Counter { return c },
+	}
+)
+
+func equalAttributes(a, b resourceapi.DeviceAttribute) bool {
+	return ptr.Equal(a.IntValue, b.IntValue) && ptr.Equal(a.BoolValue, b.BoolValue) &&
+		ptr.Equal(a.StringValue, b.StringValue) && ptr.Equal(a.VersionValue, b.VersionValue) &&
+		slices.Equal(a.IntValues, b.IntValues) && slices.Equal(a.BoolValues, b.BoolValues) &&
+		slices.Equal(a.StringValues, b.StringValues) && slices.Equal(a.VersionValues, b.VersionValues)
 }

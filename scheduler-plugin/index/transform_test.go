@@ -55,6 +55,7 @@ func TestSlicesOfEqualNodesShareMemory(t *testing.T) {
 			checkShared(t, a.Spec.SharedCounters[j].Name, a.Spec.SharedCounters[j].Counters, b.Spec.SharedCounters[j].Counters)
 		}
 		for j := range a.Spec.Devices {
+			checkProfileShared(t, a.Spec.Devices[:j], &a.Spec.Devices[j])
 			checkDevices(t, &a.Spec.Devices[j], &b.Spec.Devices[j])
 		}
 	}
@@ -77,6 +78,17 @@ func checkDevices(t *testing.T, a, b *resourceapi.Device) {
 		}
 		if other := a.Attributes[name]; reflect.DeepEqual(other, value) && other.StringValue != value.StringValue || other.IntValue != value.IntValue && *other.IntValue == *value.IntValue {
 			t.Errorf("%s: the value of attribute %s is not shared", a.Name, name)
+		}
+	}
+}
+
+// checkProfileShared checks that a device shares the attributes of those before it with the same profile on the same GPU.
+func checkProfileShared(t *testing.T, before []resourceapi.Device, d *resourceapi.Device) {
+	t.Helper()
+	for i := range before {
+		if reflect.DeepEqual(before[i].Attributes, d.Attributes) {
+			checkShared(t, before[i].Name+" and "+d.Name+": attributes", before[i].Attributes, d.Attributes)
+			return
 		}
 	}
 }

@@ -313,7 +313,13 @@ func published(tb testing.TB, machine, node string) []*resourceapi.ResourceSlice
 // publishedOf returns the ResourceSlices of the node.
 func publishedOf(tb testing.TB, n gpu.Node) []*resourceapi.ResourceSlice {
 	tb.Helper()
-	pool, err := wire.Encode(n, wire.Options{Driver: driver, Offer: gpu.Offer{
+	return publishedWith(tb, n, false)
+}
+
+// publishedWith returns the ResourceSlices of the node, with all attributes if full.
+func publishedWith(tb testing.TB, n gpu.Node, full bool) []*resourceapi.ResourceSlice {
+	tb.Helper()
+	pool, err := wire.Encode(n, wire.Options{Driver: driver, Full: full, Offer: gpu.Offer{
 		Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, Shares: 10,
 	}})
 	if err != nil {

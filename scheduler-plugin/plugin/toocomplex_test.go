@@ -6,7 +6,22 @@ import (
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
+
+// completeMachine returns a node whose devices have all attributes, so that selectors distinguish placements.
+func completeMachine(t *testing.T) []runtime.Object {
+	t.Helper()
+	n := gputest.Node(t, "h100x2")
+	n.Name = "node-0"
+	objects := append(classes(), newNode(n.Name))
+	for _, s := range publishedWith(t, n, true) {
+		objects = append(objects, s)
+	}
+	return objects
+}
 
 // complexClaim returns a claim of so many requests with 8 alternatives for one MIG device of one memory slice. No two
 // alternatives accept the same devices.
@@ -56,7 +71,7 @@ func TestComplexClaimsDoNotStopTheScheduler(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, "", machines(t, "h100x2", 1)...)
+			c := newCluster(t, "", completeMachine(t)...)
 			c.create(test.claim)
 			c.create(newPod("complex", "complex"))
 			if got := c.pending("complex"); !strings.Contains(got, test.want) {
@@ -70,7 +85,7 @@ func TestComplexClaimsDoNotStopTheScheduler(t *testing.T) {
 
 // TestComplexClaimThatFits binds a pod whose claim has 8^7 combinations of alternatives, one of which fits.
 func TestComplexClaimThatFits(t *testing.T) {
-	c := newCluster(t, "", machines(t, "h100x2", 1)...)
+	c := newCluster(t, "", completeMachine(t)...)
 	c.create(complexClaim("complex", 7))
 	c.create(newPod("complex", "complex"))
 	c.bound("complex")

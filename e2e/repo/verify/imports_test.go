@@ -64,7 +64,7 @@ var law = []row{
 
 	{"scheduler-plugin/fit/topology", []string{"api/gpu"}},
 	{"scheduler-plugin/fit", []string{"api/gpu", "scheduler-plugin/fit/topology"}},
-	{"scheduler-plugin/index", append([]string{"api/gpu", "api/wire", "scheduler-plugin/fit", "scheduler-plugin/fit/topology", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
+	{"scheduler-plugin/index", append([]string{"api/gpu", "api/wire", "scheduler-plugin/fit", "scheduler-plugin/fit/topology", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/utils"}, kubernetesTypes...)},
 	{"scheduler-plugin/requirements", append([]string{"api/gpu", "api/wire", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/dynamic-resource-allocation", "k8s.io/utils", "github.com/google/cel-go"}, kubernetesTypes...)},
 	{"scheduler-plugin/rank", append([]string{"scheduler-plugin/fit", "scheduler-plugin/index", "scheduler-plugin/requirements", "k8s.io/utils"}, kubernetesTypes...)},
 	{"scheduler-plugin/preemption/victims", []string{"api/gpu", "scheduler-plugin/fit"}},

@@ -8,6 +8,8 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
 // first returns the UUID of the first GPU of node1.
@@ -94,10 +96,16 @@ var _ = Describe("One H100", func() {
 	})
 })
 
-// start returns the first memory slice of a claim's MIG device, as published.
+// start returns the first memory slice that a claim's MIG device consumes, as published.
 func (r room) start(ctx context.Context, claim string) int64 {
 	GinkgoHelper()
-	value := r.allocated(ctx, claim)[0].Attributes["migStart"].IntValue
-	Expect(value).NotTo(BeNil())
-	return *value
+	consumed := r.allocated(ctx, claim)[0].ConsumesCounters
+	Expect(consumed).To(HaveLen(1))
+	for slice := range int64(gpu.MaxSlices) {
+		if _, ok := consumed[0].Counters[slot(int(slice))]; ok {
+			return slice
+		}
+	}
+	Fail("claim " + claim + ": the device consumes no memory slice")
+	return 0
 }
