@@ -19,7 +19,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// pools is how many mutated pools TestHostilePools reads. The long form is: go test ./scheduler-plugin/index -run TestHostilePools -pools 1000000 -timeout 0
+// pools is how many mutated pools TestHostilePools reads. The long form is: go test ./scheduler-plugin/index -run TestHostilePools -pools 1000000 -timeout 0.
 var pools = flag.Int("pools", 300, "number of mutated pools that TestHostilePools reads")
 
 // maxPoolBytes is what processing one pool may allocate, whatever is in it.

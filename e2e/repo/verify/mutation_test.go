@@ -54,14 +54,14 @@ func (m *mutator) walk(of reflect.Type, path string, at place) {
 		m.set(path, at, leaf)
 		return
 	}
-	switch of.Kind() {
-	case reflect.Struct:
+	switch kind := of.Kind(); {
+	case kind == reflect.Struct:
 		for field := range of.Fields() {
 			if field.IsExported() {
 				m.walk(field.Type, path+"."+field.Name, func(root reflect.Value) reflect.Value { return at(root).FieldByIndex(field.Index) })
 			}
 		}
-	case reflect.Pointer:
+	case kind == reflect.Pointer:
 		m.set(path, at, reflect.Zero(of).Interface())
 		m.walk(of.Elem(), path, func(root reflect.Value) reflect.Value {
 			v := at(root)
@@ -70,7 +70,7 @@ func (m *mutator) walk(of reflect.Type, path string, at place) {
 			}
 			return v.Elem()
 		})
-	case reflect.Slice:
+	case kind == reflect.Slice:
 		m.set(path, at, reflect.Zero(of).Interface())
 		for name, add := range map[string]bool{"[0]": false, "[+]": true} {
 			m.walk(of.Elem(), path+name, func(root reflect.Value) reflect.Value {
@@ -81,7 +81,7 @@ func (m *mutator) walk(of reflect.Type, path string, at place) {
 				return v.Index(map[bool]int{true: v.Len() - 1}[add])
 			})
 		}
-	case reflect.Map:
+	case kind == reflect.Map:
 		m.set(path, at, reflect.Zero(of).Interface())
 		m.visit(path+"{+}", func(root reflect.Value) {
 			v := at(root)
@@ -90,14 +90,14 @@ func (m *mutator) walk(of reflect.Type, path string, at place) {
 			}
 			v.SetMapIndex(reflect.ValueOf(planted).Convert(of.Key()), reflect.Zero(of.Elem()))
 		})
-	case reflect.String:
+	case kind == reflect.String:
 		for _, text := range m.texts {
 			m.set(path+"="+text, at, reflect.ValueOf(text).Convert(of).Interface())
 		}
-	case reflect.Bool:
+	case kind == reflect.Bool:
 		m.set(path+"=true", at, true)
 		m.set(path+"=false", at, false)
-	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint8:
+	case kind == reflect.Int || kind == reflect.Int32 || kind == reflect.Int64 || kind == reflect.Uint8:
 		m.set(path+"=77", at, reflect.ValueOf(77).Convert(of).Interface())
 	default:
 		panic(fmt.Sprintf("%s: no values for %v", path, of))
@@ -118,7 +118,6 @@ const planted = "planted"
 // leaves are the types that are changed as a whole.
 var leaves = map[reflect.Type]any{
 	reflect.TypeFor[metav1.Time]():               metav1.Unix(1, 0),
-	reflect.TypeFor[metav1.FieldsV1]():           metav1.FieldsV1{Raw: []byte("{}")},
 	reflect.TypeFor[metav1.Duration]():           metav1.Duration{Duration: 1},
 	reflect.TypeFor[resource.Quantity]():         resource.MustParse("77"),
 	reflect.TypeFor[intstr.IntOrString]():        intstr.FromString(planted),
