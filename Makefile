@@ -194,6 +194,7 @@ bench: ## every bench, one after the other, on an otherwise idle machine (root)
 	@$(MAKE) bench-placement
 	@$(MAKE) bench-topology
 	@$(MAKE) bench-scheduler
+	@$(MAKE) bench-hostile
 	@$(MAKE) bench-installer
 	@$(MAKE) bench-health
 
@@ -219,6 +220,11 @@ bench-scheduler: lab ## the scheduler, the in-tree plugin, and a scheduler witho
 	$(GO) -C e2e/tests/upstream test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 2h . -args -compare-out '$(CURDIR)/bin/bench/upstream.jsonl' \
 		-compare-workloads '$(if $(FULL),^Partitionable(Backtracking)?/(half|full)_(500|1000)nodes$$,^Partitionable(Backtracking)?/half_500nodes$$)'
 	bin/bench/scheduler -upstream bin/bench/upstream.jsonl $(if $(FULL),-nodes 1000) $(BENCHFLAGS)
+
+.PHONY: bench-hostile
+bench-hostile: lab ## pods without claims in a cluster with 100 of the worst claims that the API permits (root)
+	$(GO) build -o bin/bench/ ./e2e/bench/scheduler
+	bin/bench/scheduler -hostile 100 -nodes 10 -pods 50 $(BENCHFLAGS)
 
 .PHONY: bench-installer
 bench-installer: lab ## the installer with 1,000 simulated nodes: requests, memory, reconciles; FULL=1 also at rest on 5,000 (root)

@@ -26,7 +26,7 @@ const (
 // What every attempt may take, however much time other pods have taken (requeue.Throttle). Attempts that take no more are not
 // charged.
 const (
-	minimumFit        = 5 * time.Millisecond
+	minimumFit        = 2 * time.Millisecond
 	minimumDelegation = 5 * time.Millisecond
 )
 

@@ -39,12 +39,13 @@ func newSelector(expression string) (selector, error) {
 }
 
 // Steps of the budget (fit.StepTime): the compilation of a selector and of a character of it (BenchmarkCompile), its
-// evaluation on a device, and one unit of the cost that CEL counts, of which an evaluation may have a million
+// evaluation on a device, the lookup of a cached result, and one unit of the cost that CEL counts, of which an evaluation may have a million
 // (resourceapi.CELSelectorExpressionMaxCost).
 const (
 	compileSteps  = 400
 	characterStep = 5
 	evaluateSteps = 40
+	lookupSteps   = 1
 	costPerStep   = 2
 )
 
@@ -112,7 +113,7 @@ func (s *selectorChain) filter(driver string, devices []*resourceapi.Device, in 
 		if !in.Has(i) {
 			continue
 		}
-		if b.Exceeded() {
+		if !b.Spend(lookupSteps) {
 			return nil, fit.ErrTooComplex
 		}
 		s.scratch = s.scratch[:start]

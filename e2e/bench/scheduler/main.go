@@ -36,14 +36,18 @@ func main() {
 	flag.DurationVar(&b.limit, "limit", 45*time.Second, "how long a batch may take; what is not scheduled by then is left")
 	flag.StringVar(&b.profiles, "profiles", "", "write a profile of the processor for every batch, and profiles of the heap, into this folder")
 	flag.StringVar(&b.cases, "upstream", "", "the file with the outcomes of kubernetes' own cases, written by e2e/tests/upstream")
+	flag.IntVar(&b.hostile, "hostile", 0, "measure pods without claims in a cluster with so many of the worst claims, and nothing else")
 	flag.Parse()
+	if b.hostile > 0 {
+		os.Exit(report.Main("hostile", b.measure))
+	}
 	os.Exit(report.Main("scheduler", b.measure))
 }
 
 // bench is one run.
 type bench struct {
 	nodes, pods, small, alone int
-	heapNodes                 int
+	heapNodes, hostile        int
 	limit                     time.Duration
 	profiles, cases           string
 	*report.Report
@@ -61,7 +65,11 @@ func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 	if b.programs, err = harness.ClusterPrograms(ctx); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{b.scale, b.protected, b.shaped, b.whole, b.upstream} {
+	parts := []func(context.Context) error{b.scale, b.protected, b.shaped, b.whole, b.upstream}
+	if b.hostile > 0 {
+		parts = []func(context.Context) error{b.worstSteps, b.worstQueued}
+	}
+	for _, part := range parts {
 		if err := part(ctx); err != nil {
 			return err
 		}

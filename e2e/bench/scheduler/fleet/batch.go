@@ -29,6 +29,8 @@ const (
 	Whole Mix = "whole"
 	// Plain pods have no claims.
 	Plain Mix = "plain"
+	// Worst pods have claims with the most requests and alternatives, which no node can serve.
+	Worst Mix = "worst"
 )
 
 // classes are the DeviceClasses of the mix, each as often as its share.
@@ -37,7 +39,7 @@ func (m Mix) classes() []string {
 	switch m {
 	case Mixed:
 		return []string{small, small, small, small, medium, medium, large, large, Driver, Driver}
-	case Whole:
+	case Whole, Worst:
 		return []string{Driver}
 	case Plain:
 	}
@@ -70,6 +72,9 @@ func (b Batch) Units() []Unit {
 		}
 		claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault, UID: types.UID("claim-" + name)}}
 		claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{request(classes[random.IntN(len(classes))], 1)}
+		if b.Mix == Worst {
+			claim.Spec.Devices.Requests = worstRequests(i)
+		}
 		units[i].Claim = claim
 		units[i].Pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: requestName, ResourceClaimName: &name}}
 		units[i].Pod.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: requestName}}
