@@ -134,12 +134,13 @@ func shareMap[K ~string, V any, C comparable](s *sharedParts, t *sharedTable[uin
 	if known, ok := (*t)[hash]; ok && maps.EqualFunc(known, m, kind.equal) {
 		return known
 	}
+	// A full small map grows with an assignment to an existing key, so that m is not modified.
+	shared := make(map[K]V, len(m))
 	for name, v := range m {
-		// The assignment replaces the string of the key, too.
-		m[K(s.text(string(name)))] = kind.share(s, v)
+		shared[K(s.text(string(name)))] = kind.share(s, v)
 	}
-	t.add(hash, m)
-	return m
+	t.add(hash, shared)
+	return shared
 }
 
 // named is the content of a value that is hashed, with its name.
