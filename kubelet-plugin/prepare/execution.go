@@ -151,7 +151,17 @@ func (x *execution) recordPrepared(ctx context.Context, _ Step) error {
 	return nil
 }
 
-func (x *execution) recordUnpreparing(context.Context, Step) error { return x.save(StateUnpreparing) }
+// recordUnpreparing writes the record before anything is released. On a full disk the claim is released without it: after a crash meanwhile, the claim
+// is prepared with missing devices until kubelet unprepares it again.
+func (x *execution) recordUnpreparing(ctx context.Context, _ Step) error {
+	err := x.save(StateUnpreparing)
+	if !isFull(err) {
+		return err
+	}
+	klog.FromContext(ctx).Error(err, "The disk is full: the claim is released without recording that first")
+	x.record.State = StateUnpreparing
+	return nil
+}
 
 func (x *execution) deleteRecord(ctx context.Context, _ Step) error {
 	if err := x.Records.Delete(x.record.UID); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/tessera-gpu/tessera/internal/host/lock"
@@ -17,13 +18,14 @@ const (
 	maxPollDelay = 50 * time.Millisecond
 )
 
-// lockFile locks the file, creating it, or returns lock.ErrHeld. The owner is written to the file, for the errors of waiting processes.
+// lockFile locks the file, creating it, or returns lock.ErrHeld. The owner is written to the file, for the errors of waiting processes, unless the disk
+// is full.
 func lockFile(path, owner string) (*os.File, error) {
 	file, err := lock.OpenExclusive(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := writeOwner(file, owner); err != nil {
+	if err := writeOwner(file, owner); err != nil && !isFull(err) {
 		return nil, errors.Join(fmt.Errorf("sign %s: %w", path, err), file.Close())
 	}
 	return file, nil
@@ -51,6 +53,9 @@ func writeOwner(file *os.File, owner string) error {
 	_, err := file.WriteAt([]byte(owner), 0)
 	return err
 }
+
+// isFull reports whether the error is of a file system or quota without space.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // readOwner returns the owner that is written in the lock file.
 func readOwner(path string) string {

@@ -103,6 +103,16 @@ func (h *heldLock) release() {
 	h.leave()
 }
 
+// releaseAfter releases the lock of a claim after an operation, and removes its file if the operation has removed the claim. The file of a claim with a
+// record stays, because creating it again needs space.
+func (h *heldLock) releaseAfter(removed bool) {
+	if removed {
+		h.releaseAndRemove()
+		return
+	}
+	h.release()
+}
+
 // releaseAndRemove removes the lock's file and releases the lock, in this order: a process that has opened the file meanwhile detects that it was
 // removed and opens a new one. A file that cannot be removed does no harm.
 func (h *heldLock) releaseAndRemove() {

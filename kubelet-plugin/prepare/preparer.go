@@ -130,7 +130,7 @@ func (p *Preparer) Prepare(ctx context.Context, c Claim) ([]Answer, error) {
 // prepare takes the locks and the gate in a fixed order: the claim's lock, the gate, the locks of its GPUs. The record is read under the
 // claim's lock, because another agent may be preparing the same claim. The gate comes before the GPUs' locks, because the leader waits for
 // the calls inside the gate before it takes the GPUs' locks for a reset.
-func (p *Preparer) prepare(ctx context.Context, c Claim) ([]Answer, error) {
+func (p *Preparer) prepare(ctx context.Context, c Claim) (answers []Answer, err error) {
 	if err := errors.Join(c.validate(), p.validatePassthrough(c)); err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (p *Preparer) prepare(ctx context.Context, c Claim) ([]Answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer lock.releaseAndRemove()
+	defer func() { lock.releaseAfter(answers == nil && !p.hasRecord(c.Ref)) }()
 	stored, err := p.loadRecord(c.Ref)
 	if err != nil {
 		return nil, err
@@ -200,7 +200,8 @@ func (p *Preparer) validatePassthrough(c Claim) error {
 }
 
 // Unprepare releases everything that the claim holds and deletes its record. An unknown claim is no error. After an error, usually
-// gpu.ErrBusy because a process still uses the device, the record stays and no other claim gets the devices. If a GPU is lost, Unprepare
+// gpu.ErrBusy because a process still uses the device, the record stays and no other claim gets the devices. A full disk does not prevent it; on a
+// read-only one it fails until the record can be removed. If a GPU is lost, Unprepare
 // succeeds, so that the pod can end; the record stays, and Reconcile releases the rest when the GPU responds again.
 func (p *Preparer) Unprepare(ctx context.Context, claim Ref) error {
 	err := p.unprepare(ctx, claim)
@@ -215,7 +216,7 @@ func (p *Preparer) Unprepare(ctx context.Context, claim Ref) error {
 }
 
 // unprepare releases the claim under its lock and the locks of its GPUs. It does not enter the gate: releasing is always allowed.
-func (p *Preparer) unprepare(ctx context.Context, claim Ref) error {
+func (p *Preparer) unprepare(ctx context.Context, claim Ref) (err error) {
 	if err := claim.validate(); err != nil {
 		return err
 	}
@@ -223,7 +224,7 @@ func (p *Preparer) unprepare(ctx context.Context, claim Ref) error {
 	if err != nil {
 		return err
 	}
-	defer lock.releaseAndRemove()
+	defer func() { lock.releaseAfter(err == nil) }()
 	stored, err := p.loadRecord(claim)
 	if err != nil {
 		return err
@@ -244,6 +245,12 @@ func (p *Preparer) unprepare(ctx context.Context, claim Ref) error {
 	}
 	defer unlock()
 	return p.releaseClaim(ctx, stored)
+}
+
+// hasRecord reports whether the claim has a record, or may have one.
+func (p *Preparer) hasRecord(claim Ref) bool {
+	r, err := p.loadRecord(claim)
+	return err != nil || r.State != stateUnrecorded
 }
 
 // loadRecord returns the record of the claim. Its state is stateUnrecorded if there is none, and stateDamaged if it cannot be read.

@@ -64,7 +64,7 @@ func (p *Preparer) storedClaims() ([]Ref, error) {
 }
 
 // reconcile corrects the state of one claim, unless another call has its lock.
-func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
+func (p *Preparer) reconcile(ctx context.Context, claim Ref) (err error) {
 	if err := claim.validate(); err != nil {
 		return err
 	}
@@ -72,7 +72,8 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 	if err != nil || !free {
 		return err
 	}
-	defer held.releaseAndRemove()
+	removed := false
+	defer func() { held.releaseAfter(removed && err == nil) }()
 	r, err := p.loadRecord(claim)
 	if err != nil {
 		return err
@@ -103,6 +104,7 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 	if err := p.checkUnused(ctx, r); err != nil {
 		return errors.Join(doubt, err)
 	}
+	removed = true
 	return p.releaseClaim(ctx, r)
 }
 
