@@ -57,10 +57,10 @@ func (b *Budget) Exceeded() bool {
 	return b != nil && (b.spent.Load() > b.limit || b.whole.Exceeded())
 }
 
-// Spent returns the steps that were taken.
+// Spent returns the steps that were taken, which are no more than the limit: those that were refused are not among them.
 func (b *Budget) Spent() int {
 	if b == nil {
 		return 0
 	}
-	return int(b.spent.Load())
+	return int(min(b.spent.Load(), b.limit))
 }
