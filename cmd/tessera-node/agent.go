@@ -122,8 +122,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	}
 	makeNodes := func() error { return nodes.Ensure(ctx) }
 	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads, Nodes: makeNodes})
-	metrics := server.NewMetrics(registry)
-	reader := server.NewReader(c.DriverName, client, a.inventory, c.consumers())
+	metrics, reader := server.NewMetrics(registry), server.NewReader(c.DriverName, client, a.inventory, c.consumers())
 	a.status = status.New(status.Config{
 		Driver: c.DriverName, Node: c.node, Pool: wire.PoolName(c.node, c.DriverName), Client: client, Registry: registry,
 		Health: a.inventory, Rules: c.rules(), Records: records, BootID: boot,

@@ -180,10 +180,7 @@ func (p *Preparer) startingRecord(ctx context.Context, stored, desired Record) (
 		return stored, nil
 	default:
 		// The record is of another boot, of another allocation, or is being unprepared. Containers of another allocation may run.
-		if err := p.checkUnused(ctx, stored); err != nil {
-			return Record{}, err
-		}
-		if err := p.releaseClaim(ctx, stored); err != nil {
+		if err := p.releaseUnused(ctx, stored); err != nil {
 			return Record{}, err
 		}
 	}

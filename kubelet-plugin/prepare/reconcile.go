@@ -64,7 +64,7 @@ func (p *Preparer) storedClaims() ([]Ref, error) {
 }
 
 // reconcile corrects the state of one claim, unless another call has its lock.
-func (p *Preparer) reconcile(ctx context.Context, claim Ref) (err error) {
+func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 	if err := claim.validate(); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) (err error) {
 		return err
 	}
 	removed := false
-	defer func() { held.releaseAfter(removed && err == nil) }()
+	defer func() { held.releaseAfter(removed) }()
 	r, err := p.loadRecord(claim)
 	if err != nil {
 		return err
@@ -101,10 +101,16 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) (err error) {
 		}
 		return errors.Join(doubt, err)
 	}
+	err = p.releaseUnused(ctx, r)
+	removed = err == nil
+	return errors.Join(doubt, err)
+}
+
+// releaseUnused releases the claim of the record unless it is in use (InUse). The caller holds the locks.
+func (p *Preparer) releaseUnused(ctx context.Context, r Record) error {
 	if err := p.checkUnused(ctx, r); err != nil {
-		return errors.Join(doubt, err)
+		return err
 	}
-	removed = true
 	return p.releaseClaim(ctx, r)
 }
 
