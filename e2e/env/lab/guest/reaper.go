@@ -54,6 +54,7 @@ func (r *reaper) start(path string, args, env []string, log *os.File) (*process,
 func (r *reaper) run() {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
+	r.collect() // a child that exited before caused no signal
 	for range ended {
 		r.collect()
 	}

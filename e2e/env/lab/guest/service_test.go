@@ -13,17 +13,37 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
 )
 
-// theReaper is the only reaper of the process, as in a guest: two would reap each other's children.
-var theReaper = sync.OnceValue(func() *reaper {
-	r := newReaper()
-	go r.run()
-	return r
-})
+// theReaper is the only reaper of the process, as in a guest: two would reap each other's children. early is a child that
+// exited before the reaper ran.
+var theReaper, early = func() (func() *reaper, func() *process) {
+	start := sync.OnceValues(func() (*reaper, *process) {
+		r := newReaper()
+		p, err := r.start("/bin/true", []string{"true"}, nil, os.Stdout)
+		if err == nil {
+			err = unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil) // waits for the exit and does not reap
+		}
+		if err != nil {
+			panic(err)
+		}
+		go r.run()
+		return r, p
+	})
+	return func() *reaper { r, _ := start(); return r }, func() *process { _, p := start(); return p }
+}()
+
+func TestChildThatExitsBeforeTheReaperRunsIsReaped(t *testing.T) {
+	select {
+	case <-early().done:
+	case <-patient(t).Done():
+		t.Error("the child was not reaped")
+	}
+}
 
 // patient returns a context with the timeout of the tests.
 func patient(t *testing.T) context.Context {
