@@ -72,8 +72,8 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 	if err != nil || !free {
 		return err
 	}
-	removed := false
-	defer func() { held.releaseAfter(removed) }()
+	kept := true
+	defer func() { held.releaseAfter(!kept) }()
 	r, err := p.loadRecord(claim)
 	if err != nil {
 		return err
@@ -101,8 +101,9 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 		}
 		return errors.Join(doubt, err)
 	}
+	kept = false // also if a step panics
 	err = p.releaseUnused(ctx, r)
-	removed = err == nil
+	kept = err != nil
 	return errors.Join(doubt, err)
 }
 
