@@ -63,11 +63,11 @@ func (b *bench) worstSteps(context.Context) error {
 	}
 	reader, most, slowest := requirements.NewReader(classes, x), 0, time.Duration(0)
 	for _, unit := range (fleet.Batch{Name: "worst", Pods: min(b.hostile, 10), Mix: fleet.Worst}).Units() {
-		req, err := reader.Read([]*resourceapi.ResourceClaim{unit.Claim}, nil)
+		req, err := reader.Read([]*resourceapi.ResourceClaim{unit.Claim}, nil) //nolint:contextcheck // selectors are evaluated in memory
 		if err != nil {
 			return err
 		}
-		demands, err := req.OnNode(n, nil)
+		demands, err := req.OnNode(n, nil) //nolint:contextcheck // selectors are evaluated in memory
 		if err != nil {
 			return err
 		}

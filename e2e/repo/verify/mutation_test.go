@@ -54,14 +54,14 @@ func (m *mutator) walk(of reflect.Type, path string, at place) {
 		m.set(path, at, leaf)
 		return
 	}
-	switch kind := of.Kind(); {
-	case kind == reflect.Struct:
+	switch of.Kind() {
+	case reflect.Struct:
 		for field := range of.Fields() {
 			if field.IsExported() {
 				m.walk(field.Type, path+"."+field.Name, func(root reflect.Value) reflect.Value { return at(root).FieldByIndex(field.Index) })
 			}
 		}
-	case kind == reflect.Pointer:
+	case reflect.Pointer:
 		m.set(path, at, reflect.Zero(of).Interface())
 		m.walk(of.Elem(), path, func(root reflect.Value) reflect.Value {
 			v := at(root)
@@ -70,7 +70,7 @@ func (m *mutator) walk(of reflect.Type, path string, at place) {
 			}
 			return v.Elem()
 		})
-	case kind == reflect.Slice:
+	case reflect.Slice:
 		m.set(path, at, reflect.Zero(of).Interface())
 		for name, add := range map[string]bool{"[0]": false, "[+]": true} {
 			m.walk(of.Elem(), path+name, func(root reflect.Value) reflect.Value {
@@ -81,7 +81,7 @@ func (m *mutator) walk(of reflect.Type, path string, at place) {
 				return v.Index(map[bool]int{true: v.Len() - 1}[add])
 			})
 		}
-	case kind == reflect.Map:
+	case reflect.Map:
 		m.set(path, at, reflect.Zero(of).Interface())
 		m.visit(path+"{+}", func(root reflect.Value) {
 			v := at(root)
@@ -90,14 +90,14 @@ func (m *mutator) walk(of reflect.Type, path string, at place) {
 			}
 			v.SetMapIndex(reflect.ValueOf(planted).Convert(of.Key()), reflect.Zero(of.Elem()))
 		})
-	case kind == reflect.String:
+	case reflect.String:
 		for _, text := range m.texts {
 			m.set(path+"="+text, at, reflect.ValueOf(text).Convert(of).Interface())
 		}
-	case kind == reflect.Bool:
+	case reflect.Bool:
 		m.set(path+"=true", at, true)
 		m.set(path+"=false", at, false)
-	case kind == reflect.Int || kind == reflect.Int32 || kind == reflect.Int64 || kind == reflect.Uint8:
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint8:
 		m.set(path+"=77", at, reflect.ValueOf(77).Convert(of).Interface())
 	default:
 		panic(fmt.Sprintf("%s: no values for %v", path, of))
