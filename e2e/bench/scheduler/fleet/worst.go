@@ -18,7 +18,7 @@ func worstRequests(number int) []resourceapi.DeviceRequest {
 			request.FirstAvailable = append(request.FirstAvailable, resourceapi.DeviceSubRequest{
 				Name: fmt.Sprintf("a%d", i), DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
 				Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(
-					`device.attributes[%q].index != %d || device.attributes[%q].migStart != %d`, Driver, (r+i+number)%8, Driver, 2*((r+number)%3))}}},
+					`!(device.attributes[%q].index in [%d, %d])`, Driver, (r+i+number)%8, (r+i+number+1+(r+number)%3)%8)}}},
 			})
 		}
 		request.FirstAvailable[0].Selectors[0].CEL.Expression += fmt.Sprintf(" || %d < 0", number)
