@@ -2,18 +2,14 @@ package action
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/installer/render"
 )
 
 // OwnObjects makes the ClusterPolicy the controller of objects that are going to be applied: the garbage collector of Kubernetes deletes them after the
@@ -29,30 +25,18 @@ func OwnObjects(policy *v1alpha1.ClusterPolicy, objects []client.Object) {
 // a single node belong to its GPUNode and are skipped. kinds are empty lists of the kinds that are searched, in the cache. A kind or object that fails
 // does not stop the others; the errors are joined. An object that changes at the same time is skipped: its change requests another pass.
 func (c Cluster) AdoptObjects(ctx context.Context, kinds []client.ObjectList, policy *v1alpha1.ClusterPolicy) ([]string, error) {
-	var adopted []string
-	var failed error
-	for _, list := range kinds {
-		if err := c.Client.List(ctx, list, client.MatchingLabels{render.LabelManagedBy: render.ManagedBy}); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("list %T: %w", list, err))
-			continue
+	return c.changeObjects(ctx, kinds, func(object client.Object) (bool, error) {
+		if object.GetLabels()[LabelNode] != "" || metav1.IsControlledBy(object, policy) {
+			return false, nil
 		}
-		err := meta.EachListItem(list, func(item runtime.Object) error {
-			object, ok := item.(client.Object)
-			if !ok || object.GetLabels()[LabelNode] != "" || object.GetDeletionTimestamp() != nil || metav1.IsControlledBy(object, policy) {
-				return nil
-			}
-			switch err := c.adoptObject(ctx, object, policy); {
-			case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-			case err != nil:
-				failed = errors.Join(failed, fmt.Errorf("write the owner of %s: %w", c.objectTitle(object), err))
-			default:
-				adopted = append(adopted, c.objectTitle(object))
-			}
-			return nil
-		})
-		failed = errors.Join(failed, err)
-	}
-	return adopted, failed
+		switch err := c.adoptObject(ctx, object, policy); {
+		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+			return false, nil
+		case err != nil:
+			return false, fmt.Errorf("write the owner of %s: %w", c.objectTitle(object), err)
+		}
+		return true, nil
+	})
 }
 
 // adoptObject replaces references to other ClusterPolicies and keeps all other owners.
