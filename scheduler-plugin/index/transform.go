@@ -15,7 +15,8 @@ import (
 
 // NewSliceTransform returns a transformation for the informer of ResourceSlices, which reduces the memory of thousands of
 // nodes with equal hardware: devices share equal strings, attributes, capacities and counters, and ResourceSlices have no
-// managedFields. The MIG devices of a GPU with one profile have equal attributes. It modifies the object that the informer received, before any other code has it.
+// managedFields. The MIG devices of a GPU with one profile have equal attributes. It modifies the object that the informer
+// received, before any other code has it.
 func NewSliceTransform() cache.TransformFunc {
 	s := &sharedParts{seed: maphash.MakeSeed()}
 	return func(object any) (any, error) {

@@ -26,9 +26,8 @@ func (p *Plugin) delegateNode(ctx context.Context, cs fwk.CycleState, c *cycle, 
 	}
 	limited, end, ok := c.delegation.start(ctx)
 	if !ok {
-		c.tooComplex.Store(true)
 		c.skipped.Add(1)
-		return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonTooComplex)}
+		return c.tooComplexVerdict()
 	}
 	v := p.runDelegated(limited, cs, c, info, n)
 	timeout := !v.status.IsSuccess() && limited.Err() != nil && ctx.Err() == nil
@@ -39,9 +38,8 @@ func (p *Plugin) delegateNode(ctx context.Context, cs fwk.CycleState, c *cycle, 
 		c.sweep.record(n.Name, swept)
 		return c.sweptVerdict(swept)
 	case timeout:
-		c.tooComplex.Store(true)
 		c.skipped.Add(1)
-		return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonTooComplex)}
+		return c.tooComplexVerdict()
 	case v.status.IsRejected():
 		c.sweep.record(n.Name, sweptNode{revision: n.Revision})
 	}
@@ -51,9 +49,8 @@ func (p *Plugin) delegateNode(ctx context.Context, cs fwk.CycleState, c *cycle, 
 // sweptVerdict returns the verdict on a node that an earlier attempt evaluated.
 func (c *cycle) sweptVerdict(swept sweptNode) *nodeVerdict {
 	if swept.tooComplex {
-		c.tooComplex.Store(true)
 		c.exceeded.Add(1)
-		return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonTooComplex)}
+		return c.tooComplexVerdict()
 	}
 	return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, intree.ReasonCannotAllocate)}
 }

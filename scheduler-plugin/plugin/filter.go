@@ -36,8 +36,7 @@ func (p *Plugin) evaluateNode(ctx context.Context, cs fwk.CycleState, c *cycle, 
 	case !decided:
 		return p.delegateNode(ctx, cs, c, info)
 	case a.TooComplex:
-		c.tooComplex.Store(true)
-		return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonTooComplex)}
+		return c.tooComplexVerdict()
 	case a.Fits:
 		return &nodeVerdict{score: a.Choice.Score, preference: alternativePreference(c, a.Choice)}
 	}

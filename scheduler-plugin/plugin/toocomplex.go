@@ -33,6 +33,12 @@ const (
 // reasonTooComplex is the reason of a node without a result.
 const reasonTooComplex = fit.ReasonTooComplex + ": the search for devices exceeds its limit"
 
+// tooComplexVerdict returns the verdict on a node that has no result, because a limit was exceeded.
+func (c *cycle) tooComplexVerdict() *nodeVerdict {
+	c.tooComplex.Store(true)
+	return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonTooComplex)}
+}
+
 // newBudget returns the budget for the searches of an attempt that may take the part of the limit.
 func newBudget(part float64) *fit.Budget {
 	return fit.NewBudget(int(max(minimumFit, partOf(fitLimit, part)) / fit.StepTime))

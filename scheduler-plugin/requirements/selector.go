@@ -39,8 +39,8 @@ func newSelector(expression string) (selector, error) {
 }
 
 // Steps of the budget (fit.StepTime): the compilation of a selector and of a character of it (BenchmarkCompile), its
-// evaluation on a device, the lookup of a cached result, and one unit of the cost that CEL counts, of which an evaluation may have a million
-// (resourceapi.CELSelectorExpressionMaxCost).
+// evaluation on a device, the lookup of a cached result, and one unit of the cost that CEL counts, of which an evaluation
+// may have a million (resourceapi.CELSelectorExpressionMaxCost).
 const (
 	compileSteps  = 400
 	characterStep = 5
