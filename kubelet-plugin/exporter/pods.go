@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/podresources"
 )
 
 // Container is a container that uses an allocated device of a claim.
@@ -26,24 +26,15 @@ type Kubelet struct {
 	Driver string
 }
 
-// maxAnswer is the maximum size of kubelet's response in bytes. Source: kubelet's own client.
-const maxAnswer = 16 << 20
-
 // Containers returns the containers of running pods that use a device of the driver. Init containers are not included,
 // except restartable ones. Kubelet lists claims since Kubernetes 1.34.
 func (k Kubelet) Containers(ctx context.Context) ([]Container, error) {
-	connection, err := grpc.NewClient("unix:"+k.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
-	if err != nil {
-		return nil, fmt.Errorf("list the pods of kubelet: %w", err)
-	}
-	defer connection.Close()
-	list, err := podresources.NewPodResourcesListerClient(connection).List(ctx, &podresources.ListPodResourcesRequest{})
+	pods, err := podresources.List(ctx, k.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("list the pods of kubelet: %w", err)
 	}
 	var all []Container
-	for _, pod := range list.GetPodResources() {
+	for _, pod := range pods {
 		for _, container := range pod.GetContainers() {
 			all = append(all, k.devicesOf(pod, container)...)
 		}
@@ -51,7 +42,7 @@ func (k Kubelet) Containers(ctx context.Context) ([]Container, error) {
 	return all, nil
 }
 
-func (k Kubelet) devicesOf(pod *podresources.PodResources, container *podresources.ContainerResources) []Container {
+func (k Kubelet) devicesOf(pod *api.PodResources, container *api.ContainerResources) []Container {
 	var all []Container
 	for _, claim := range container.GetDynamicResources() {
 		for _, device := range claim.GetClaimResources() {

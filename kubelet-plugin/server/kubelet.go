@@ -8,10 +8,7 @@ import (
 	"os"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
-
+	"github.com/tessera-gpu/tessera/kubelet-plugin/podresources"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -24,12 +21,8 @@ type Kubelet struct {
 	State string
 }
 
-const (
-	// kubeletTimeout limits a call of kubelet.
-	kubeletTimeout = 5 * time.Second
-	// maxPodResources is the maximum size of kubelet's response in bytes. Source: kubelet's own client.
-	maxPodResources = 16 << 20
-)
+// kubeletTimeout limits a call of kubelet.
+const kubeletTimeout = 5 * time.Second
 
 // Has reports whether kubelet lists a container with the claim or has not unprepared it. The error means that this cannot be determined: kubelet does
 // not run, for example.
@@ -52,17 +45,11 @@ func (k Kubelet) Has(ctx context.Context, claim prepare.Ref) (bool, error) {
 func (k Kubelet) lists(ctx context.Context, claim prepare.Ref) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
 	defer cancel()
-	connection, err := grpc.NewClient("unix:"+k.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxPodResources)))
+	pods, err := podresources.List(ctx, k.Socket)
 	if err != nil {
 		return false, err
 	}
-	defer connection.Close() //nolint:errcheck // the response was received
-	list, err := podresources.NewPodResourcesListerClient(connection).List(ctx, &podresources.ListPodResourcesRequest{})
-	if err != nil {
-		return false, err
-	}
-	for _, pod := range list.GetPodResources() {
+	for _, pod := range pods {
 		for _, container := range pod.GetContainers() {
 			for _, resource := range container.GetDynamicResources() {
 				if resource.GetClaimNamespace() == claim.Namespace && resource.GetClaimName() == claim.Name {
