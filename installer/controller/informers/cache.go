@@ -25,7 +25,7 @@ import (
 const ResourcePrefix = "nvidia.com/"
 
 // CacheOptions returns the options of the cache: namespaced objects of the installer's namespace, objects of some kinds only with the installer's label,
-// and Nodes, Secrets and ResourceClaims without the fields that are not needed.
+// and Pods, Nodes, Secrets and ResourceClaims without the fields that are not needed.
 func CacheOptions(namespace string) cache.Options {
 	own := map[string]cache.Config{namespace: {}}
 	made := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy})}
@@ -34,7 +34,7 @@ func CacheOptions(namespace string) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:                        here,
+			&corev1.Pod{}:                        {Namespaces: own, Transform: TrimPod},
 			&corev1.ConfigMap{}:                  here,
 			&corev1.Secret{}:                     {Namespaces: own, Transform: HashSecretValues},
 			&appsv1.DaemonSet{}:                  madeHere,
@@ -63,6 +63,60 @@ func HashSecretValues(object any) (any, error) {
 	}
 	secret.ManagedFields, secret.Annotations = nil, nil
 	return secret, nil
+}
+
+// TrimPod keeps the operand, node, state and problems of a pod: what nodestate.ObservePod and ObserveValidationPod read. There are several pods for each
+// node of the cluster, and a whole one has ten times the size. It is a transform of the cache.
+func TrimPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	slim := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+			Labels:      keepKeys(pod.Labels, render.LabelName),
+			Annotations: keepKeys(pod.Annotations, render.AnnotationDigest, action.AnnotationBarrier),
+		},
+		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName, RestartPolicy: pod.Spec.RestartPolicy},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message},
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady || c.Type == corev1.PodScheduled {
+			slim.Status.Conditions = append(slim.Status.Conditions, corev1.PodCondition{
+				Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message,
+			})
+		}
+	}
+	slim.Status.InitContainerStatuses = trimStatuses(pod.Status.InitContainerStatuses)
+	slim.Status.ContainerStatuses = trimStatuses(pod.Status.ContainerStatuses)
+	return slim, nil
+}
+
+// keepKeys returns the entries with these keys; nil if there are none.
+func keepKeys(from map[string]string, keys ...string) map[string]string {
+	var kept map[string]string
+	for _, key := range keys {
+		if value, ok := from[key]; ok {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// trimStatuses returns what explains why containers are not ready.
+func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var kept []corev1.ContainerStatus
+	for _, s := range statuses {
+		kept = append(kept, corev1.ContainerStatus{
+			Name: s.Name, Image: s.Image, Ready: s.Ready, State: s.State, LastTerminationState: s.LastTerminationState, RestartCount: s.RestartCount,
+		})
+	}
+	return kept
 }
 
 // TrimNode keeps labels, taints, boot ID, the status of condition Ready, resources of NVIDIA's device plugins, the names of runtime handlers, and the managed

@@ -21,8 +21,9 @@ func TestCacheOptions(t *testing.T) {
 		labeled := by.Label != nil && by.Label.String() == render.LabelManagedBy+"="+render.ManagedBy
 		switch object.(type) {
 		case *corev1.Pod, *corev1.ConfigMap, *corev1.Secret:
-			if !own || labeled {
-				t.Errorf("%T: in the own namespace %t, labeled %t", object, own, labeled)
+			_, isConfigMap := object.(*corev1.ConfigMap)
+			if !own || labeled || (by.Transform == nil) != isConfigMap {
+				t.Errorf("%T: in the own namespace %t, labeled %t, trimmed %t", object, own, labeled, by.Transform != nil)
 			}
 		case *corev1.Node, *resourceapi.ResourceClaim:
 			if by.Transform == nil || len(by.Namespaces) > 0 {
@@ -68,7 +69,7 @@ func TestTrimNode(t *testing.T) {
 	if len(got.Status.RuntimeHandlers) != 1 || got.Status.RuntimeHandlers[0] != (corev1.NodeRuntimeHandler{Name: "crun"}) {
 		t.Errorf("kept the runtime handlers %v", got.Status.RuntimeHandlers)
 	}
-	for _, transform := range []func(any) (any, error){TrimNode, HashSecretValues, TrimClaim("own")} {
+	for _, transform := range []func(any) (any, error){TrimPod, TrimNode, HashSecretValues, TrimClaim("own")} {
 		if other, err := transform("no object"); err != nil || other != "no object" {
 			t.Errorf("another object becomes %v, error %v", other, err)
 		}
