@@ -40,10 +40,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	}
 	limited, cancel := context.WithTimeout(ctx, reserveLimit)
 	defer cancel()
-	scene := p.fullScope(p.nodeFor(c, info))
-	if decided {
-		scene = intree.Scope{Slices: intree.PrunedSlices(a.Node, a.Choice), State: intree.NewState(a.Node.Held)}
-	}
+	scene := p.reserveScope(c, info, a, decided)
 	status := p.allocate(limited, cs, c, info, scene)
 	switch {
 	case status.IsSuccess():
@@ -61,6 +58,14 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	}
 	p.metrics.loss.Observe(fit.RelativeLoss(&a.Node.Fit, a.Choice))
 	return status
+}
+
+// reserveScope returns what the in-tree instance sees: the chosen devices, or the whole node if the in-tree allocator decides.
+func (p *Plugin) reserveScope(c *cycle, info fwk.NodeInfo, a rank.Answer, decided bool) intree.Scope {
+	if !decided {
+		return p.fullScope(p.nodeFor(c, info))
+	}
+	return intree.Scope{Slices: intree.PrunedSlices(a.Node, a.Choice), State: intree.NewState(a.Node.Held)}
 }
 
 // Unreserve gives the allocation up, as the in-tree plugin does.
