@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/subject"
 )
 
-// contest is one batch, scheduled by every variant in turn, each starting with the same cluster.
+// contest is one batch, scheduled by the variants in turn, each starting with the same cluster: once by the in-tree plugin, and
+// then alternately by ours and by the null scheduler.
 type contest struct {
 	// name is the contest's name in rows.
 	name  string
@@ -21,8 +23,8 @@ type contest struct {
 	mix   fleet.Mix
 }
 
-// results are the outcomes of a contest.
-type results map[subject.Variant]subject.Outcome
+// results are the outcomes of a contest, of ours and of the null scheduler one for each round.
+type results map[subject.Variant][]subject.Outcome
 
 // warmup is the number of pods before the measured ones: by then each scheduler has scheduled each kind of
 // pod.
@@ -69,14 +71,21 @@ func (b *bench) contests(ctx context.Context, s fleet.Spec, all []contest) error
 			}
 		}
 		outcomes := results{}
-		for _, v := range []subject.Variant{subject.InTree, subject.Ours, subject.Null} {
-			if outcomes[v], err = b.compete(ctx, c, contest, v); err != nil {
+		for _, v := range b.turns() {
+			outcome, err := b.compete(ctx, c, contest, v)
+			if err != nil {
 				return fmt.Errorf("%s, %s: %w", contest.name, v, err)
 			}
+			outcomes[v] = append(outcomes[v], outcome)
 		}
-		b.addRows(fmt.Sprintf("%d nodes, %s", s.Nodes, contest.name), contest, outcomes)
+		b.addRows(s.Nodes, contest, outcomes)
 	}
 	return nil
+}
+
+// turns are the variants in the order in which they schedule a batch.
+func (b *bench) turns() []subject.Variant {
+	return append([]subject.Variant{subject.InTree}, slices.Repeat([]subject.Variant{subject.Ours, subject.Null}, b.rounds)...)
 }
 
 // compete lets a variant schedule the batch, and removes everything again.

@@ -30,11 +30,12 @@ func main() {
 	b := &bench{}
 	flag.IntVar(&b.nodes, "nodes", 500, "nodes of 8 GPUs with every shape, on a real API server; 0 leaves them out")
 	flag.IntVar(&b.pods, "pods", 300, "pods of a batch")
+	flag.IntVar(&b.rounds, "rounds", 3, "how often our scheduler and the null scheduler alternate on a real API server; the figures are medians")
 	flag.IntVar(&b.small, "whole-nodes", 5000, "nodes with one slice of whole GPUs, on a real API server; 0 leaves them out")
 	flag.IntVar(&b.alone, "memory-pods", 2000, "pods that are scheduled without an API server; 0 leaves that out")
 	flag.IntVar(&b.heapNodes, "heap-nodes", 200, "nodes of 8 GPUs with every shape and a DeviceTaintRule, on a real API server, for the heap of a node; 0 leaves them out")
 	flag.DurationVar(&b.limit, "limit", 45*time.Second, "how long a batch may take; what is not scheduled by then is left")
-	flag.StringVar(&b.profiles, "profiles", "", "write a profile of the processor for every batch, and profiles of the heap, into this folder")
+	flag.StringVar(&b.profiles, "profiles", "", "write a profile of the processor for the first read and for every batch, and profiles of the heap, into this folder")
 	flag.StringVar(&b.cases, "upstream", "", "the file with the outcomes of kubernetes' own cases, written by e2e/tests/upstream")
 	flag.IntVar(&b.hostile, "hostile", 0, "measure pods without claims in a cluster with so many of the worst claims, and nothing else")
 	flag.Parse()
@@ -46,10 +47,10 @@ func main() {
 
 // bench is one run.
 type bench struct {
-	nodes, pods, small, alone int
-	heapNodes, hostile        int
-	limit                     time.Duration
-	profiles, cases           string
+	nodes, pods, small, alone  int
+	heapNodes, hostile, rounds int
+	limit                      time.Duration
+	profiles, cases            string
 	*report.Report
 	folder   scratch.Folder
 	programs binaries.Folders

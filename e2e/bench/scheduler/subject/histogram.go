@@ -91,6 +91,27 @@ func gathered() (map[string]Histogram, error) {
 	return all, nil
 }
 
+// indexed returns the number of nodes whose devices the index of our plugin has read.
+func indexed() (int, error) {
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		return 0, fmt.Errorf("read the scheduler's metrics: %w", err)
+	}
+	for _, family := range families {
+		if family.GetName() != "tessera_scheduler_nodes" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetValue() == "supported" {
+					return int(m.GetGauge().GetValue()), nil
+				}
+			}
+		}
+	}
+	return 0, nil
+}
+
 // observed are the histograms with more observations than earlier.
 func observed(now, earlier map[string]Histogram) map[string]Histogram {
 	more := map[string]Histogram{}

@@ -3,6 +3,7 @@ package subject
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -26,6 +27,10 @@ type contender struct {
 	run func(ctx context.Context)
 	// supply creates the pods of a batch where the bench does not.
 	supply func(fleet.Batch)
+	// read is how long it took to read the whole cluster.
+	read time.Duration
+	// scores are the times of our plugin's Score.
+	scores *scoreTimes
 }
 
 // notSupplied leaves creating the pods to the bench.
@@ -51,22 +56,53 @@ func newScheduler(ctx context.Context, spec Spec, client kubernetes.Interface) (
 	if err != nil {
 		return nil, err
 	}
-	factory := scheduler.NewInformerFactory(client, 0, nil)
+	factory, scores := scheduler.NewInformerFactory(client, 0, nil), &scoreTimes{}
 	s, err := scheduler.New(ctx, client, factory, nil, profile.NewRecorderFactory(broadcaster),
 		scheduler.WithProfiles(configured...),
-		scheduler.WithFrameworkOutOfTreeRegistry(runtime.Registry{plugin.Name: plugin.New}))
+		scheduler.WithFrameworkOutOfTreeRegistry(runtime.Registry{plugin.Name: scores.newPlugin}))
 	if err != nil {
 		return nil, fmt.Errorf("make a scheduler: %w", err)
 	}
 	g := newGate()
 	g.next, s.NextEntity = s.NextEntity, g.Next
-	c := &contender{gate: g, run: s.Run, supply: notSupplied, waiting: func() int {
+	c := &contender{gate: g, run: s.Run, supply: notSupplied, scores: scores, waiting: func() int {
 		return len(s.SchedulingQueue.PodsInActiveQ()) + g.Held()
 	}}
+	stop, err := profiled(spec.Profile, "read")
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
 	if err := c.sync(ctx, factory); err != nil {
 		return nil, err
 	}
-	return c, s.WaitForHandlersSync(ctx)
+	if err := s.WaitForHandlersSync(ctx); err != nil {
+		return nil, err
+	}
+	if spec.Variant == Ours {
+		if err := waitIndexed(ctx, spec.Fleet.Nodes); err != nil {
+			return nil, err
+		}
+	}
+	c.read = time.Since(began)
+	return c, stop()
+}
+
+// waitIndexed waits until the index of our plugin has read the devices of so many nodes.
+func waitIndexed(ctx context.Context, nodes int) error {
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	for {
+		read, err := indexed()
+		if err != nil || read >= nodes {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("read %d of %d nodes: %w", read, nodes, context.Cause(ctx))
+		case <-time.After(look):
+		}
+	}
 }
 
 // sync starts the informers and waits until their caches are filled.

@@ -89,6 +89,8 @@ func (c *contender) serve(ctx context.Context, s Spec, in io.Reader, out *json.E
 // Times of a measurement.
 const (
 	look = 10 * time.Millisecond
+	// readLimit limits the time of the first read.
+	readLimit = 5 * time.Minute
 	// flush is the time after which kube-scheduler publishes buffered metrics.
 	flush = 1200 * time.Millisecond
 	// quiet is the time without a binding after which the remaining pods count as not fitting:
@@ -121,7 +123,7 @@ func (c *contender) schedule(ctx context.Context, s Spec, o order) (Outcome, err
 	before, began := used(), time.Now()
 	c.gate.Open()
 	c.settle(ctx, enough)
-	after, outcome := used(), Outcome{Pods: o.Batch.Pods, Cycles: c.gate.Shut()}
+	after, outcome := used(), Outcome{Pods: o.Batch.Pods, Read: c.read, Cycles: c.gate.Shut(), Scores: c.scores.take()}
 	var last time.Time
 	outcome.Bound, last = c.bound.Bound()
 	outcome.Took, outcome.CPU, outcome.Allocated = last.Sub(began), after.cpu-before.cpu, after.allocated-before.allocated

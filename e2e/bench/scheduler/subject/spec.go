@@ -33,8 +33,8 @@ type Spec struct {
 	Additional bool
 	// HeapProfile is where a profile of the heap is written for every batch, like Profile.
 	HeapProfile string
-	// Profile is where a profile of the processor is written for every batch, a path to which the name of
-	// the batch is added; empty for none.
+	// Profile is where a profile of the processor is written for the first read of the cluster and for every batch, a path
+	// to which "read" or the name of the batch is added; empty for none.
 	Profile string
 }
 
@@ -54,6 +54,10 @@ type Outcome struct {
 	CPU time.Duration
 	// Cycles are the scheduling cycles, Reserve included, binding not.
 	Cycles []time.Duration
+	// Read is the time from the start of the informers until the process had read the whole cluster.
+	Read time.Duration
+	// Scores are the times of our plugin's Score for all nodes of a pod, its normalization included.
+	Scores []time.Duration
 	// Allocated are the bytes allocated meanwhile, Live the size of the heap after it.
 	Allocated, Live uint64
 	// Histograms are those of kube-scheduler that were observed meanwhile, by name; a name with labels has
