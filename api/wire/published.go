@@ -16,6 +16,8 @@ import (
 type published struct {
 	*resourceapi.Device
 	driver string
+	// qualified is true if an attribute or a capacity has the driver's domain in its name.
+	qualified bool
 	// cost is what the device consumes of the counter set of its GPU.
 	cost gpu.Cost
 }
@@ -26,12 +28,23 @@ func newPublished(d *resourceapi.Device, driver string) published {
 	for _, consumed := range d.ConsumesCounters {
 		p.cost, _ = costOf(consumed.Counters)
 	}
+	p.qualified = hasDomain(d.Attributes, driver) || hasDomain(d.Capacity, driver)
 	return p
+}
+
+// hasDomain reports whether a name has the domain.
+func hasDomain[V any](named map[resourceapi.QualifiedName]V, domain string) bool {
+	for name := range named {
+		if before, _, ok := strings.Cut(string(name), "/"); ok && before == domain {
+			return true
+		}
+	}
+	return false
 }
 
 // attribute returns the attribute. A name in the driver's domain is valid with and without the domain.
 func (d published) attribute(name resourceapi.QualifiedName) resourceapi.DeviceAttribute {
-	if a, ok := d.Attributes[name]; ok {
+	if a, ok := d.Attributes[name]; ok || !d.qualified {
 		return a
 	}
 	return d.Attributes[resourceapi.QualifiedName(d.driver)+"/"+name]
@@ -62,7 +75,7 @@ func (d published) number(name resourceapi.QualifiedName, otherwise int) int {
 // capacity returns the capacity; 0 if the device does not have it, or if it is negative.
 func (d published) capacity(name resourceapi.QualifiedName) int64 {
 	c, ok := d.Capacity[name]
-	if !ok {
+	if !ok && d.qualified {
 		c = d.Capacity[resourceapi.QualifiedName(d.driver)+"/"+name]
 	}
 	return max(0, c.Value.Value())
@@ -176,9 +189,11 @@ func (d published) applyTo(g *gpu.GPU, shape gpu.Shape) {
 	if links, err := DecodeLinks(d.text(Links)); err == nil && len(links) > 0 {
 		g.Links = links
 	}
-	var patch int
-	// An invalid version leaves zeros, like a missing one.
-	_, _ = fmt.Sscanf(d.version(ComputeCapability), "%d.%d.%d", &g.ComputeMajor, &g.ComputeMinor, &patch)
+	if capability := d.version(ComputeCapability); capability != "" {
+		var patch int
+		// An invalid version leaves zeros, like a missing one.
+		_, _ = fmt.Sscanf(capability, "%d.%d.%d", &g.ComputeMajor, &g.ComputeMinor, &patch)
+	}
 	if shape != gpu.MIG && shape != gpu.Monitor {
 		g.MemoryBytes = max(g.MemoryBytes, uint64(d.capacity(Memory)))
 		g.Multiprocessors = max(g.Multiprocessors, int(d.capacity(Multiprocessors)))
@@ -194,7 +209,7 @@ func (o *offers) readGPU(name string, devices []published, counters map[string]r
 	g := PublishedGPU{Name: name, GPU: gpu.GPU{NUMA: -1}}
 	var strange []InvalidDevice
 	var profiles profiles
-	uses := map[string]gpu.Use{}
+	uses := make(map[string]gpu.Use, len(devices))
 	for _, d := range devices {
 		use, err := d.useOf(name, counters, &profiles)
 		if err != nil {

@@ -275,3 +275,57 @@ func TestReadGenerations(t *testing.T) {
 		t.Errorf("one slice of two: %+v", partial)
 	}
 }
+
+// TestReadAllocatesLittle limits the allocations for a node of 8 H100 in all shapes, of which a scheduler reads thousands at its
+// start.
+func TestReadAllocatesLittle(t *testing.T) {
+	node, o := gputest.Node(t, "h100x8"), offering(everyShape...)
+	all := list(node.Name, o.Driver, encode(t, node, o))
+	devices := 0
+	for i := range all {
+		devices += len(all[i].Spec.Devices)
+	}
+	const most = 4
+	if got := testing.AllocsPerRun(10, func() { wire.Read(all) }); got > float64(most*devices) {
+		t.Errorf("%v allocations for %d devices, want at most %d for each", got, devices, most)
+	} else {
+		t.Logf("%v allocations for %d devices", got, devices)
+	}
+}
+
+// TestReadQualifiedNames reads a node whose attributes and capacities have the domain of the driver in their names.
+func TestReadQualifiedNames(t *testing.T) {
+	node, o := gputest.Node(t, "h100x8"), offering(everyShape...)
+	all := list(node.Name, o.Driver, encode(t, node, o))
+	want := wire.Read(all)
+	for _, s := range all {
+		for i := range s.Spec.Devices {
+			d := &s.Spec.Devices[i]
+			d.Attributes, d.Capacity = qualify(d.Attributes, o.Driver), qualify(d.Capacity, o.Driver)
+		}
+	}
+	if diff := cmp.Diff(want, wire.Read(all), sameGeometry); diff != "" {
+		t.Errorf("(-without +with domain):\n%s", diff)
+	}
+}
+
+// qualify returns the map with the domain in all names without one.
+func qualify[V any](named map[resourceapi.QualifiedName]V, domain string) map[resourceapi.QualifiedName]V {
+	all := map[resourceapi.QualifiedName]V{}
+	for name, v := range named {
+		if !strings.Contains(string(name), "/") {
+			name = resourceapi.QualifiedName(domain) + "/" + name
+		}
+		all[name] = v
+	}
+	return all
+}
+
+func BenchmarkRead(b *testing.B) {
+	node, o := gputest.Node(b, "h100x8"), offering(everyShape...)
+	all := list(node.Name, o.Driver, encode(b, node, o))
+	b.ReportAllocs()
+	for b.Loop() {
+		wire.Read(all)
+	}
+}

@@ -85,7 +85,11 @@ func (x *Index) readOwnPool(c *publishedContent, p *pool) []error {
 	for _, strange := range reading.Invalid {
 		problems = append(problems, fmt.Errorf("read device %q of pool %q: %w", strange.Name, p.id.name, strange.Err))
 	}
-	read := map[string]fit.Device{}
+	published := 0
+	for _, g := range reading.GPUs {
+		published += len(g.Devices)
+	}
+	read := make(map[string]fit.Device, published)
 	gpus := make([]gpu.GPU, len(reading.GPUs))
 	for i, g := range reading.GPUs {
 		var kind *fit.Kind

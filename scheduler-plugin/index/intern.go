@@ -2,6 +2,7 @@ package index
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"weak"
 
@@ -74,11 +75,14 @@ func (s *internTables) wiring(gpus []gpu.GPU) *topology.Wiring {
 
 // layout returns the shared layout of the devices with these names.
 func (s *internTables) layout(names []string, devices []fit.Device) *deviceLayout {
-	var content strings.Builder
+	var content []byte
 	for i, d := range devices {
-		fmt.Fprintf(&content, "%q %d %d %d %d %d\n", names[i], d.GPU, d.Use.Shape, d.Use.Placement.Profile, d.Use.Placement.Start, d.Use.Placement.Size)
+		content = strconv.AppendQuote(content, names[i])
+		for _, number := range [...]int{d.GPU, int(d.Use.Shape), d.Use.Placement.Profile, d.Use.Placement.Start, d.Use.Placement.Size} {
+			content = strconv.AppendInt(append(content, ' '), int64(number), 10)
+		}
 	}
-	return s.layouts.intern(content.String(), func() *deviceLayout {
+	return s.layouts.intern(string(content), func() *deviceLayout {
 		l := &deviceLayout{devices: devices, positions: map[string]int{}}
 		for i, name := range names {
 			l.positions[strings.Clone(name)] = i
