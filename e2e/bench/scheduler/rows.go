@@ -118,6 +118,7 @@ func figures() []figure {
 		{"scheduling cycle, p50", "ms", func(o subject.Outcome) float64 { return report.Milliseconds(report.Samples(o.Cycles).Median()) }, false},
 		{"processor time for a pod", "ms", perPod, true},
 		{"memory allocated for a pod", "MiB", func(o subject.Outcome) float64 { return float64(o.Allocated) / float64(max(o.Bound, 1)) / (1 << 20) }, true},
+		{"connections opened to the API server", "", func(o subject.Outcome) float64 { return float64(o.Dialed) }, true},
 		{"live heap afterwards", "MiB", func(o subject.Outcome) float64 { return float64(o.Live) / (1 << 20) }, true},
 	}
 }

@@ -2,6 +2,7 @@ package subject
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/fleet"
 	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/memory"
@@ -22,6 +23,7 @@ func inMemory(ctx context.Context, spec Spec) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.dialed = &atomic.Int64{}
 	c.supply = func(b fleet.Batch) {
 		units := b.Units()
 		for _, unit := range units {

@@ -3,6 +3,7 @@ package subject
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/informers"
@@ -29,6 +30,8 @@ type contender struct {
 	supply func(fleet.Batch)
 	// read is how long it took to read the whole cluster.
 	read time.Duration
+	// dialed counts the connections to the API server.
+	dialed *atomic.Int64
 	// scores are the times of our plugin's Score.
 	scores *scoreTimes
 }

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -44,23 +46,34 @@ func enter(ctx context.Context, s Spec) (*contender, error) {
 	if s.Kubeconfig == "" {
 		return inMemory(ctx, s)
 	}
-	client, err := connect(s.Kubeconfig)
+	dialed := &atomic.Int64{}
+	client, err := connect(s.Kubeconfig, dialed)
 	if err != nil {
 		return nil, err
 	}
+	start := newScheduler
 	if s.Variant == Null {
-		return newNull(ctx, s, client)
+		start = newNull
 	}
-	return newScheduler(ctx, s, client)
+	c, err := start(ctx, s, client)
+	if err != nil {
+		return nil, err
+	}
+	c.dialed = dialed
+	return c, nil
 }
 
-// connect returns a client without a rate limit.
-func connect(kubeconfig string) (kubernetes.Interface, error) {
+// connect returns a client without a rate limit, which counts its connections.
+func connect(kubeconfig string, dialed *atomic.Int64) (kubernetes.Interface, error) {
 	access, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	access.QPS = -1
+	access.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialed.Add(1)
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
 	access.ContentType, access.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
 	return kubernetes.NewForConfig(access)
 }
@@ -120,12 +133,14 @@ func (c *contender) schedule(ctx context.Context, s Spec, o order) (Outcome, err
 	if err != nil {
 		return Outcome{}, err
 	}
+	dialed := c.dialed.Load()
 	before, began := used(), time.Now()
 	c.gate.Open()
 	c.settle(ctx, enough)
 	after, outcome := used(), Outcome{Pods: o.Batch.Pods, Read: c.read, Cycles: c.gate.Shut(), Scores: c.scores.take()}
 	var last time.Time
 	outcome.Bound, last = c.bound.Bound()
+	outcome.Dialed = int(c.dialed.Load() - dialed)
 	outcome.Took, outcome.CPU, outcome.Allocated = last.Sub(began), after.cpu-before.cpu, after.allocated-before.allocated
 	if err := stop(); err != nil {
 		return outcome, err

@@ -52,6 +52,8 @@ type Outcome struct {
 	Took time.Duration
 	// CPU is the processor time of the whole process, user and system.
 	CPU time.Duration
+	// Dialed is the number of connections that were opened to the API server.
+	Dialed int
 	// Cycles are the scheduling cycles, Reserve included, binding not.
 	Cycles []time.Duration
 	// Read is the time from the start of the informers until the process had read the whole cluster.
