@@ -36,7 +36,8 @@ type GPUConfig struct {
 	TimeSlicing *TimeSlicing `json:"timeSlicing,omitempty"`
 	// MPS runs an MPS daemon for this claim only; absent keeps what an earlier entry set.
 	MPS *MPS `json:"mps,omitempty"`
-	// Devices adds device nodes of the node to the containers. It replaces those of an earlier entry; absent keeps them.
+	// Devices adds device nodes of the node to the containers. It replaces those of an earlier entry; absent keeps them. Only
+	// DeviceClasses may have it.
 	Devices []Extra `json:"devices,omitempty"`
 }
 
@@ -45,7 +46,8 @@ type MIGConfig struct {
 	metav1.TypeMeta `json:",inline"`
 	// MPS runs an MPS daemon for this claim only; absent keeps what an earlier entry set.
 	MPS *MPS `json:"mps,omitempty"`
-	// Devices adds device nodes of the node to the containers. It replaces those of an earlier entry; absent keeps them.
+	// Devices adds device nodes of the node to the containers. It replaces those of an earlier entry; absent keeps them. Only
+	// DeviceClasses may have it.
 	Devices []Extra `json:"devices,omitempty"`
 }
 

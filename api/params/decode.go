@@ -6,15 +6,17 @@ import (
 	"slices"
 	"strings"
 
+	resourceapi "k8s.io/api/resource/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"sigs.k8s.io/json"
 )
 
-// Decode returns the parameters of one opaque configuration for the named driver, with defaults and validated. raw is JSON.
+// Decode returns the parameters of one opaque configuration for the named driver, with defaults and validated. raw is JSON. Only a
+// DeviceClass as the source may have fields that require an administrator's consent (Field.FromClass).
 //
 // Decoding is strict: unknown and repeated fields are errors. An error names the field and its permitted values. Errors of the
 // schema are wrapped as a utilerrors.Aggregate of *field.Error.
-func Decode(driver string, raw []byte) (Config, error) {
+func Decode(driver string, source resourceapi.AllocationConfigSource, raw []byte) (Config, error) {
 	if len(raw) == 0 { // a RawExtension decodes null to no bytes
 		raw = []byte("null")
 	}
@@ -31,7 +33,7 @@ func Decode(driver string, raw []byte) (Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(utilerrors.NewAggregate(repeated), kind.validate(value).ToAggregate())
+	err = errors.Join(utilerrors.NewAggregate(repeated), kind.validate(source, value).ToAggregate())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind.Name, err)
 	}

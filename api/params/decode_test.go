@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
@@ -24,7 +25,10 @@ func nvidia(kind, fields string) string {
 	return `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"` + kind + `"` + fields + `}`
 }
 
-const nvidiaDriver = "gpu.nvidia.com"
+const (
+	nvidiaDriver = "gpu.nvidia.com"
+	class        = resourceapi.AllocationConfigSourceClass
+)
 
 func TestDecode(t *testing.T) {
 	t.Parallel()
@@ -50,7 +54,7 @@ func TestDecode(t *testing.T) {
 	}
 	for name, test := range tests {
 		for _, driver := range []string{driver, nvidiaDriver, "gpu.example.com"} {
-			got, err := Decode(driver, []byte(test.raw))
+			got, err := Decode(driver, class, []byte(test.raw))
 			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
 				t.Errorf("%s, %s: %v (-want +got):\n%s", name, driver, err, diff)
 			}
@@ -85,7 +89,7 @@ func TestNVIDIAKinds(t *testing.T) {
 		"MPS on a MIG":                {nvidia("MigDeviceConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":10}}`), mps(MPSSettings{ActiveThreadPercentage: 10})},
 	}
 	for name, test := range tests {
-		config, err := Decode(nvidiaDriver, []byte(test.raw))
+		config, err := Decode(nvidiaDriver, class, []byte(test.raw))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -95,7 +99,7 @@ func TestNVIDIAKinds(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if config, err := Decode(driver, []byte(test.raw)); err == nil || !strings.Contains(err.Error(), "is only for the driver name gpu.nvidia.com: with gpu.tessera.dev use GPUConfig, MIGConfig of gpu.tessera.dev/v1alpha1") {
+		if config, err := Decode(driver, class, []byte(test.raw)); err == nil || !strings.Contains(err.Error(), "is only for the driver name gpu.nvidia.com: with gpu.tessera.dev use GPUConfig, MIGConfig of gpu.tessera.dev/v1alpha1") {
 			t.Errorf("%s, with our own driver name: %v, %v", name, config, err)
 		}
 	}
@@ -171,9 +175,28 @@ func TestDecodeRefuses(t *testing.T) {
 		"NVIDIA: another version":       {`{"apiVersion":"resource.nvidia.com/v1","kind":"GpuConfig"}`, types},
 	}
 	for name, test := range tests {
-		got, err := Decode(nvidiaDriver, []byte(test.raw))
+		got, err := Decode(nvidiaDriver, class, []byte(test.raw))
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, %v, want %q", name, got, err, test.want)
+		}
+	}
+}
+
+// TestClaimsCannotRequestExtras checks that only a DeviceClass may add device nodes of the node, whatever the value.
+func TestClaimsCannotRequestExtras(t *testing.T) {
+	t.Parallel()
+	const want = "devices: Forbidden: is only for DeviceClasses, because it requires an administrator's consent: remove it from the claim"
+	for _, kind := range []string{GPUConfigKind, MIGConfigKind} {
+		for _, value := range []string{`["rdma"]`, `["gds","gdrcopy"]`, `[]`, `"rdma"`} {
+			raw := []byte(of(kind, `,"devices":`+value))
+			for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClaim, ""} {
+				if got, err := Decode(driver, source, raw); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s of source %q: %v, %v, want %q", raw, source, got, err, want)
+				}
+			}
+		}
+		if _, err := Decode(driver, resourceapi.AllocationConfigSourceClaim, []byte(of(kind, `,"devices":null`))); err != nil {
+			t.Errorf("%s with a field that is null: %v", kind, err)
 		}
 	}
 }
@@ -265,7 +288,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		config, err := Decode(nvidiaDriver, raw)
+		config, err := Decode(nvidiaDriver, class, raw)
 		if err != nil {
 			return
 		}
@@ -280,7 +303,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		config, err = Decode(nvidiaDriver, again)
+		config, err = Decode(nvidiaDriver, class, again)
 		if err != nil {
 			t.Fatalf("%s: %v", again, err)
 		}

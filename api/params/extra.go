@@ -2,7 +2,7 @@ package params
 
 import "slices"
 
-// Extra is a group of device nodes that belong to the node and not to a GPU. Containers get them only if an entry requests
+// Extra is a group of device nodes that belong to the node and not to a GPU. Containers get them only if their DeviceClass has
 // them.
 type Extra string
 

@@ -43,5 +43,8 @@ func (f Field) allowed() string {
 	if f.When != nil {
 		allowed = fmt.Sprintf("%s; %s", allowed, f.When.Demand())
 	}
+	if f.FromClass {
+		allowed += "; only in a DeviceClass"
+	}
 	return allowed
 }

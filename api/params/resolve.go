@@ -74,7 +74,7 @@ func Resolve(configs []resourceapi.DeviceAllocationConfiguration, driver, reques
 
 // apply applies one entry to the settings, or returns the error that Resolve describes.
 func apply(settings *Settings, entry resourceapi.DeviceAllocationConfiguration, request string, shape gpu.Shape) error {
-	config, err := Decode(entry.Opaque.Driver, entry.Opaque.Parameters.Raw)
+	config, err := Decode(entry.Opaque.Driver, entry.Source, entry.Opaque.Parameters.Raw)
 	if err != nil {
 		return err
 	}

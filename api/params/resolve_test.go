@@ -199,24 +199,31 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// TestResolveExtras checks that extras replace those of earlier entries, and that an entry without the field keeps them.
+// TestResolveExtras checks that extras of a DeviceClass replace those of earlier entries, that an entry without the field keeps them, and that a
+// claim cannot change them.
 func TestResolveExtras(t *testing.T) {
 	t.Parallel()
-	class := fromClass(of("GPUConfig", `,"devices":["gds","rdma"]`))
+	both := fromClass(of("GPUConfig", `,"devices":["gds","rdma"]`))
 	tests := map[string]struct {
-		claim string
+		entry resourceapi.DeviceAllocationConfiguration
 		want  Extras
 	}{
-		"not mentioned": {of("GPUConfig", `,"timeSlicing":{}`), ExtrasOf(GDS, RDMA)},
-		"null":          {of("GPUConfig", `,"devices":null`), ExtrasOf(GDS, RDMA)},
-		"others":        {of("GPUConfig", `,"devices":["gdrcopy"]`), ExtrasOf(GDRCopy)},
-		"none":          {of("GPUConfig", `,"devices":[]`), 0},
-		"of slices":     {of("MIGConfig", `,"devices":["gdrcopy"]`), ExtrasOf(GDS, RDMA)},
+		"not mentioned": {fromClaim(of("GPUConfig", `,"timeSlicing":{}`)), ExtrasOf(GDS, RDMA)},
+		"null":          {fromClaim(of("GPUConfig", `,"devices":null`)), ExtrasOf(GDS, RDMA)},
+		"others":        {fromClass(of("GPUConfig", `,"devices":["gdrcopy"]`)), ExtrasOf(GDRCopy)},
+		"none":          {fromClass(of("GPUConfig", `,"devices":[]`)), 0},
+		"of slices":     {fromClass(of("MIGConfig", `,"devices":["gdrcopy"]`)), ExtrasOf(GDS, RDMA)},
 	}
 	for name, test := range tests {
-		settings, err := Resolve([]resourceapi.DeviceAllocationConfiguration{class, fromClaim(test.claim)}, driver, "a", gpu.Whole)
+		settings, err := Resolve([]resourceapi.DeviceAllocationConfiguration{both, test.entry}, driver, "a", gpu.Whole)
 		if err != nil || settings.Extras != test.want {
 			t.Errorf("%s: %v, %v, want %v", name, settings.Extras.List(), err, test.want.List())
+		}
+	}
+	for _, claim := range []string{of("GPUConfig", `,"devices":["gdrcopy"]`), of("MIGConfig", `,"devices":["rdma"]`)} {
+		settings, err := Resolve([]resourceapi.DeviceAllocationConfiguration{both, fromClaim(claim)}, driver, "a", gpu.Whole)
+		if err == nil || !strings.Contains(err.Error(), `claim config 0 for request "a"`) || settings != (Settings{}) {
+			t.Errorf("%s: %v, %v, want a refusal", claim, settings.Extras.List(), err)
 		}
 	}
 	if got := ExtrasOf(RDMA, "none", GDS, GDS).List(); !slices.Equal(got, []Extra{GDS, RDMA}) {

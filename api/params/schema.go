@@ -32,6 +32,8 @@ type Field struct {
 	Fields []Field
 	// Required fields must be present in their object.
 	Required bool
+	// FromClass fields are permitted in the parameters of a DeviceClass and not in those of a claim: they require an administrator's consent.
+	FromClass bool
 	// When is the condition under which the field is permitted; nil permits it always.
 	When *Condition
 	// Unit is what a Number counts, Default the value of an absent field, Effect what the field does.
@@ -124,6 +126,9 @@ func Known(fields []Field) string {
 	return "the fields are " + strings.Join(names, ", ")
 }
 
+// FromClassDemand describes the condition of a FromClass field, for messages.
+const FromClassDemand = "is only for DeviceClasses, because it requires an administrator's consent: remove it from the claim, and request a DeviceClass that has it"
+
 // Demand describes the condition, for messages.
 func (c Condition) Demand() string { return fmt.Sprintf("is only for %s %s", c.Field, c.Value) }
 
@@ -165,7 +170,7 @@ func Kinds() []Kind {
 // extras returns the field devices of Tessera's kinds.
 func extras() Field {
 	return Field{
-		Name: "devices", Type: Choices, Values: ExtraNames(), Default: "none",
+		Name: "devices", Type: Choices, Values: ExtraNames(), Default: "none", FromClass: true,
 		Effect: "adds device nodes of the node to the containers: gds /dev/nvidia-fs* with /run/udev and /etc/cufile.json, gdrcopy /dev/gdrdrv, " +
 			"rdma /dev/infiniband/uverbs* and rdma_cm; preparation fails on a node that has none",
 	}

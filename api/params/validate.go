@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -14,16 +15,16 @@ import (
 // sizeText is the compiled SizePattern.
 var sizeText = regexp.MustCompile(SizePattern)
 
-// validate returns the errors of parameters of the kind. The value is as decoded from JSON, with whole numbers as int64.
-func (k Kind) validate(value map[string]any) field.ErrorList {
+// validate returns the errors of parameters of the kind from the source. The value is as decoded from JSON, with whole numbers as int64.
+func (k Kind) validate(source resourceapi.AllocationConfigSource, value map[string]any) field.ErrorList {
 	value = maps.Clone(value)
 	delete(value, "apiVersion")
 	delete(value, "kind")
-	return validateObject(nil, k.Fields, value)
+	return validateObject(nil, source, k.Fields, value)
 }
 
 // validateObject returns the errors of an object with the fields. at is its path; nil for the root.
-func validateObject(at *field.Path, fields []Field, value map[string]any) field.ErrorList {
+func validateObject(at *field.Path, source resourceapi.AllocationConfigSource, fields []Field, value map[string]any) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(value)) {
 		if !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name }) {
@@ -37,24 +38,26 @@ func validateObject(at *field.Path, fields []Field, value map[string]any) field.
 		case v == nil && f.Required:
 			errs = append(errs, field.Required(here, f.Demand()))
 		case v == nil:
+		case f.FromClass && source != resourceapi.AllocationConfigSourceClass:
+			errs = append(errs, field.Forbidden(here, FromClassDemand))
 		case f.When != nil && value[f.When.Field] != f.When.Value:
 			errs = append(errs, field.Forbidden(here, f.When.Demand()))
 		default:
-			errs = append(errs, f.validate(here, v)...)
+			errs = append(errs, f.validate(here, source, v)...)
 		}
 	}
 	return errs
 }
 
 // validate returns the errors of a value that is not null.
-func (f Field) validate(at *field.Path, value any) field.ErrorList {
+func (f Field) validate(at *field.Path, source resourceapi.AllocationConfigSource, value any) field.ErrorList {
 	if f.Type == Refused {
 		return field.ErrorList{field.Forbidden(at, f.Demand())}
 	}
 	object, isObject := value.(map[string]any)
 	switch {
 	case f.Type == Object && isObject:
-		return validateObject(at, f.Fields, object)
+		return validateObject(at, source, f.Fields, object)
 	case f.Type == Object:
 		return field.ErrorList{field.Invalid(at, fmt.Sprintf("%T", value), f.Demand())}
 	case f.permits(value):

@@ -108,11 +108,11 @@ type DriverSpec struct {
 	// adapters. Off by default.
 	// +optional
 	RDMA RDMASpec `json:"rdma,omitempty"`
-	// GDS runs NVIDIA's file system driver (GPUDirect Storage) in the driver pod. Off by default. Only claims that request it get its device.
+	// GDS runs NVIDIA's file system driver (GPUDirect Storage) in the driver pod. Off by default. Only claims whose DeviceClass has it get its device.
 	// The installer appends the node's operating system to the tag of the image, such as -ubuntu24.04, unless the tag ends with it.
 	// +optional
 	GDS Component `json:"gds,omitempty"`
-	// GDRCopy runs the gdrdrv driver in the driver pod. Off by default. Only claims that request it get its device. The installer appends
+	// GDRCopy runs the gdrdrv driver in the driver pod. Off by default. Only claims whose DeviceClass has it get its device. The installer appends
 	// the node's operating system to the tag of the image as for gds.
 	// +optional
 	GDRCopy Component `json:"gdrcopy,omitempty"`

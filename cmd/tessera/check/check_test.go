@@ -134,7 +134,8 @@ func TestCorpus(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, object := range []runtime.Object{claim, template, class} {
-				if _, isClass := object.(*resourceapi.DeviceClass); isClass && c.Class != "" {
+				_, isClass := object.(*resourceapi.DeviceClass)
+				if isClass && c.Class != "" {
 					continue // the case is about what a claim requests
 				}
 				raw, err := json.Marshal(object)
@@ -146,8 +147,8 @@ func TestCorpus(t *testing.T) {
 				for _, problem := range report.Items[0].Problems {
 					problems.WriteString(problem.Field + ": " + problem.Message + "\n")
 				}
-				if got := problems.String(); (got == "") != (c.Refused == "") || !strings.Contains(got, c.Refused) {
-					t.Errorf("%T: %q, want %q", object, got, c.Refused)
+				if got, want := problems.String(), c.Refusal(isClass); (got == "") != (want == "") || !strings.Contains(got, want) {
+					t.Errorf("%T: %q, want %q", object, got, want)
 				}
 			}
 		})

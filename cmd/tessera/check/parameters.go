@@ -25,7 +25,7 @@ func (c checker) checkClass(class *resourceapi.DeviceClass) []Problem {
 	for _, entry := range class.Spec.Config {
 		configs = append(configs, entry.DeviceConfiguration)
 	}
-	if problems := c.checkEntries("spec.config", configs); len(problems) > 0 {
+	if problems := c.checkEntries("spec.config", resourceapi.AllocationConfigSourceClass, configs); len(problems) > 0 {
 		return problems
 	}
 	const anyRequest = "any"
@@ -38,7 +38,7 @@ func (c checker) checkDevices(at string, claim resourceapi.DeviceClaim) []Proble
 	for _, entry := range claim.Config {
 		configs = append(configs, entry.DeviceConfiguration)
 	}
-	if problems := c.checkEntries(at+".config", configs); len(problems) > 0 {
+	if problems := c.checkEntries(at+".config", resourceapi.AllocationConfigSourceClaim, configs); len(problems) > 0 {
 		return problems
 	}
 	var problems []Problem
@@ -80,14 +80,14 @@ func allRequests(at string, claim resourceapi.DeviceClaim) []request {
 	return list
 }
 
-// checkEntries validates each configuration on its own.
-func (c checker) checkEntries(at string, configs []resourceapi.DeviceConfiguration) []Problem {
+// checkEntries validates each configuration of a DeviceClass or a claim, the source, on its own.
+func (c checker) checkEntries(at string, source resourceapi.AllocationConfigSource, configs []resourceapi.DeviceConfiguration) []Problem {
 	var problems []Problem
 	for i, config := range configs {
 		if config.Opaque == nil || !slices.Contains(c.drivers, config.Opaque.Driver) {
 			continue
 		}
-		_, err := params.Decode(config.Opaque.Driver, config.Opaque.Parameters.Raw)
+		_, err := params.Decode(config.Opaque.Driver, source, config.Opaque.Parameters.Raw)
 		if err == nil {
 			continue
 		}

@@ -121,6 +121,9 @@ func (p *policy) object(kind, prefix, variable string, fields []params.Field) {
 		require := func(demand, condition string) {
 			p.demand(fmt.Sprintf("%s: %s%s: %s", kind, prefix, f.Name, demand), fmt.Sprintf("variables.%s.all(o, %s)", variable, condition))
 		}
+		if f.FromClass {
+			require(params.FromClassDemand, "request.resource.resource == 'deviceclasses' || "+absent)
+		}
 		if f.When != nil {
 			require(f.When.Demand(), absent+" || "+equals("o."+f.When.Field, f.When.Value))
 		}

@@ -28,6 +28,18 @@ func parameters(driver, text string) change {
 	}
 }
 
+// classParameters gives the class of the claim an opaque configuration, as the allocation has it.
+func classParameters(driver, text string) change {
+	return func(claim *resourceapi.ResourceClaim) {
+		claim.Status.Allocation.Devices.Config = append(claim.Status.Allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
+			Source: resourceapi.AllocationConfigSourceClass,
+			DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+				Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(text)},
+			}},
+		})
+	}
+}
+
 // result changes the claim's first allocation result.
 func result(change func(*resourceapi.DeviceRequestAllocationResult)) change {
 	return func(claim *resourceapi.ResourceClaim) { change(&claim.Status.Allocation.Devices.Results[0]) }

@@ -41,14 +41,15 @@ func TestParametersAtAdmission(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			for kind, err := range admitted(t, c) {
-				refused := c.Refused != "" && c.Unseen == ""
+				want := c.Refusal(kind == "class")
+				refused := want != "" && c.Unseen == ""
 				switch {
 				case !refused && err != nil:
 					t.Errorf("%s: %v", kind, err)
 				case refused && err == nil:
-					t.Errorf("%s is accepted, want %q", kind, c.Refused)
-				case refused && c.Server == "" && (!strings.Contains(err.Error(), c.Refused) || !apierrors.IsInvalid(err)):
-					t.Errorf("%s: %v, want %q", kind, err, c.Refused)
+					t.Errorf("%s is accepted, want %q", kind, want)
+				case refused && c.Server == "" && (!strings.Contains(err.Error(), want) || !apierrors.IsInvalid(err)):
+					t.Errorf("%s: %v, want %q", kind, err, want)
 				}
 			}
 		})

@@ -89,14 +89,21 @@ func (n *node) foundSoon(k *kubelet, where, libraries string, come, gone func())
 	k.mustUnprepare(claim)
 }
 
-// TestExtras prepares a claim that requests the device nodes of GPUDirect Storage and GDRCopy, once their modules are
-// loaded.
+// TestExtras prepares a claim whose DeviceClass has the device nodes of GPUDirect Storage and GDRCopy, once their modules are
+// loaded, and refuses one that requests them itself.
 func TestExtras(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "h100x2")
 	_, k := n.run()
-	asking := parameters(driver, `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"GPUConfig","devices":["gds","gdrcopy"]}`)
-	claim := n.claim("asking", []gpu.Device{n.whole(0)}, onNode(n), asking)
+	const both = `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"GPUConfig","devices":["gds","gdrcopy"]}`
+	forbidden := n.claim("forbidden", []gpu.Device{n.whole(1)}, onNode(n), parameters(driver, both))
+	if _, err := k.prepare(forbidden); err == nil || !strings.Contains(err.Error(), "devices: Forbidden: is only for DeviceClasses") {
+		t.Fatalf("in the claim's own parameters: %v", err)
+	}
+	if message := n.warns(forbidden, "InvalidParameters"); !strings.Contains(message, "request a DeviceClass that has it") {
+		t.Errorf("%q", message)
+	}
+	claim := n.claim("asking", []gpu.Device{n.whole(0)}, onNode(n), classParameters(driver, both))
 	if _, err := k.prepare(claim); err == nil || !strings.Contains(err.Error(), "gds: no /dev/nvidia-fs[0-9]* on this node") {
 		t.Fatalf("without the modules: %v", err)
 	}

@@ -34,6 +34,8 @@ type Case struct {
 	Named bool `json:"named,omitempty"`
 	// Refused is a part of the error about wrong parameters; empty for right ones.
 	Refused string `json:"refused,omitempty"`
+	// RefusedInClaims is a part of the error about parameters that only a DeviceClass may have; empty for others.
+	RefusedInClaims string `json:"refusedInClaims,omitempty"`
 	// Unseen is why the policy cannot see what is wrong: then it lets the parameters pass.
 	Unseen string `json:"unseen,omitempty"`
 	// Server is the API server's own error where it rejects the parameters itself, with another text.
@@ -113,4 +115,12 @@ func versioned(version string, fields map[string]any) ([]byte, error) {
 	whole := maps.Clone(fields)
 	whole["apiVersion"] = version
 	return json.Marshal(whole)
+}
+
+// Refusal returns a part of the error about the parameters in a DeviceClass, or in a claim and its template; empty if they are right there.
+func (c Case) Refusal(inClass bool) string {
+	if inClass || c.RefusedInClaims == "" {
+		return c.Refused
+	}
+	return c.RefusedInClaims
 }

@@ -227,13 +227,13 @@ const (
 )
 
 // claim creates a claim of one device.
-func (r room) claim(ctx context.Context, name, class string, config ...resourceapi.DeviceClaimConfiguration) {
+func (r room) claim(ctx context.Context, name, class string) {
 	GinkgoHelper()
 	_, err := c.Client.ResourceV1().ResourceClaims(r.name).Create(ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
 			{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}},
-		}, Config: config}},
+		}}},
 	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 }

@@ -140,11 +140,7 @@ func upgrades() {
 		allReady(ctx, cluster.NewDriver, bare()...)
 		r := newRoom(ctx)
 		r.claim(ctx, "plain", wholeClass)
-		r.claim(ctx, "asks", wholeClass, resourceapi.DeviceClaimConfiguration{DeviceConfiguration: resourceapi.DeviceConfiguration{
-			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: v1alpha1.DriverName, Parameters: runtime.RawExtension{
-				Raw: []byte(`{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"GPUConfig","devices":["gdrcopy"]}`),
-			}},
-		}})
+		r.claim(ctx, "asks", copyClass(ctx))
 		for claim, want := range map[string]string{"plain": "none", "asks": "/dev/gdrdrv"} {
 			spec := r.spec(hopper, claim)
 			spec.Containers[0].Command = []string{"sh", "-c", "ls /dev/gdrdrv 2>/dev/null || echo none; probe --stay 100000"}
@@ -153,6 +149,28 @@ func upgrades() {
 			Eventually(ctx, func(ctx context.Context) (string, error) { return r.says(ctx, pod.Name) }).Should(HavePrefix(want + "\n"))
 		}
 	}, limit)
+}
+
+// copyClass creates a DeviceClass of whole GPUs with the nodes of GDRCopy until the spec ends, and returns its name.
+func copyClass(ctx context.Context) string {
+	GinkgoHelper()
+	classes := c.Client.ResourceV1().DeviceClasses()
+	class, err := classes.Get(ctx, wholeClass, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	class = &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "copy.example.com"}, Spec: resourceapi.DeviceClassSpec{
+		Selectors: class.Spec.Selectors,
+		Config: []resourceapi.DeviceClassConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: v1alpha1.DriverName, Parameters: runtime.RawExtension{
+				Raw: []byte(`{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"GPUConfig","devices":["gdrcopy"]}`),
+			}},
+		}}},
+	}}
+	_, err = classes.Create(ctx, class, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func(ctx context.Context) {
+		Expect(classes.Delete(ctx, class.Name, metav1.DeleteOptions{})).To(Succeed())
+	})
+	return class.Name
 }
 
 // runs returns the image of the driver on a ready node.
