@@ -85,6 +85,7 @@ test-lab: lab $(GINKGO) ## the suites, in real clusters with fake GPUs (root)
 .PHONY: test-long
 test-long: lab $(GINKGO) ## faults that take minutes each: the installer killed at every step, the API server away over an upgrade (root)
 	TESSERA_HISTORIES=100000 $(GO) test -count=1 -timeout 30m -run '^TestExclusiveDevicesHaveOneTenant$$' ./kubelet-plugin/prepare
+	TESSERA_ROOTS=100000 $(GO) test -count=1 -timeout 60m -v -run '^TestHostileRoots$$' ./kubelet-plugin/hook
 	$(SPECS) --timeout 60m --label-filter 'long || install' --procs 2 ./e2e/tests/installation
 
 .PHONY: test-upstream

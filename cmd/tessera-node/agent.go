@@ -25,7 +25,6 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/exporter"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/handover"
-	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/maintenance"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/monitoring"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/mps"
@@ -98,7 +97,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	if err != nil {
 		return nil, err
 	}
-	program, err := hook.Install(c.hook, filepath.Join(c.data(), hooksFolder))
+	program, err := c.installHook(ctx)
 	if err != nil {
 		return nil, err
 	}

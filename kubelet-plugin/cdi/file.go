@@ -59,6 +59,26 @@ func (s *Specs) removeTemporaryFiles() error {
 	return nil
 }
 
+// HookPrograms returns the host paths of the programs that the common spec in the folder names; false without a spec.
+func HookPrograms(dir string) ([]string, bool, error) {
+	text, err := os.ReadFile(filepath.Join(dir, commonFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	var spec cdispec.Spec
+	if err == nil {
+		err = json.Unmarshal(text, &spec)
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read the common CDI spec: %w", err)
+	}
+	var programs []string
+	for _, hook := range spec.ContainerEdits.Hooks {
+		programs = append(programs, hook.Path)
+	}
+	return programs, true, nil
+}
+
 // validateSpec returns an error that names the first host path of the spec that does not exist. Without this check the
 // container would fail to start, with a less specific error.
 func (s *Specs) validateSpec(spec *cdispec.Spec) error {

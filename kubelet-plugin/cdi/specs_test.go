@@ -1,9 +1,11 @@
 package cdi
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -470,5 +472,95 @@ func TestExtras(t *testing.T) {
 	top.node("gdrdrv", 99, 0)
 	if _, err := specs.Write("b", []prepare.Prepared{withExtras}); err == nil || !strings.Contains(err.Error(), "the kernel's gdrdrv has 241") {
 		t.Errorf("a node that outlived its module: %v", err)
+	}
+}
+
+// The agent removes the versions of the hook program that the common spec does not name.
+func TestHookPrograms(t *testing.T) {
+	h := newHost(t)
+	if programs, exists, err := HookPrograms(h.Dir); err != nil || exists || len(programs) != 0 {
+		t.Errorf("without a spec: %q, %v, %v", programs, exists, err)
+	}
+	if err := New(h.Config).Refresh(); err != nil {
+		t.Fatal(err)
+	}
+	if programs, exists, err := HookPrograms(h.Dir); err != nil || !exists || !slices.Equal(programs, []string{h.Hook}) {
+		t.Errorf("with a spec: %q, %v, %v, want %s", programs, exists, err, h.Hook)
+	}
+	h.write("/var/run/cdi/"+commonFile, "{")
+	if programs, exists, err := HookPrograms(h.Dir); err == nil || exists {
+		t.Errorf("with a damaged spec: %q, %v, want an error", programs, exists)
+	}
+}
+
+// hookRun is the outcome of a container with a hook that writes its environment into a file and then runs a command.
+type hookRun struct {
+	output, environment string
+	err                 error
+}
+
+// runHook runs a container with runc. The hook is the one that the CDI library injects from the common spec, with another program, which writes its
+// environment; and the container has variables that change what a dynamic linker loads.
+func (h *host) runHook(hook oci.Hook, then string) hookRun {
+	h.t.Helper()
+	bundle := h.t.TempDir()
+	environment := filepath.Join(bundle, "environment")
+	program := filepath.Join(bundle, "program")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\n/usr/bin/env > "+environment+"\n"+then+"\n"), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	hook.Path = program
+	type object = map[string]any
+	config, err := json.Marshal(object{
+		"ociVersion": "1.1.0",
+		"process":    object{"args": []string{"/none"}, "cwd": "/", "env": []string{"LD_PRELOAD=/evil.so", "LD_AUDIT=/evil.so"}},
+		"root":       object{"path": "rootfs", "readonly": true},
+		"mounts":     []object{{"destination": "/proc", "type": "proc", "source": "proc"}},
+		"hooks":      object{"createContainer": []oci.Hook{hook}},
+		"linux":      object{"namespaces": []object{{"type": "pid"}, {"type": "mount"}}},
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(bundle, "rootfs"), 0o755), os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600)); err != nil {
+		h.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(h.t.Context(), "runc", "--root", filepath.Join(bundle, "runc"), "run", "--bundle", bundle, filepath.Base(filepath.Dir(bundle)))
+	out, err := cmd.CombinedOutput()
+	text, _ := os.ReadFile(environment) // missing if the hook did not run
+	return hookRun{output: string(out), environment: string(text), err: err}
+}
+
+// A runtime gives the hook the environment of the spec and no other, and kills it after the timeout of the spec.
+func TestHookEnvironmentAndTimeout(t *testing.T) {
+	h := newHost(t)
+	if _, err := exec.LookPath("runc"); err != nil {
+		t.Skip("needs runc")
+	}
+	// The library reads nodes at their host paths: here those of the machine that runs the test.
+	h.Roots = driverroot.Roots{Host: "/", Proc: h.Roots.Proc, Sys: h.Roots.Sys, Driver: h.Roots.Host, Dev: h.Roots.Host}
+	h.Hook = filepath.Join(h.Roots.Driver, h.Hook)
+	ids, err := New(h.Config).Write("claim-a", []prepare.Prepared{whole(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook := h.inject(ids[0]...).Hooks.CreateContainer[0]
+	if hook.Timeout == nil || *hook.Timeout != hookTimeout {
+		t.Fatalf("the injected hook has the timeout %v, want %d", hook.Timeout, hookTimeout)
+	}
+	got := h.runHook(hook, "exit 0")
+	var names []string
+	for line := range strings.Lines(got.environment) {
+		name, _, _ := strings.Cut(line, "=")
+		if name != "PWD" && name != "_" && name != "SHLVL" { // made by the shell of this test
+			names = append(names, name)
+		}
+	}
+	if !slices.Equal(names, []string{"PATH"}) {
+		t.Errorf("the hook's environment: %q, want PATH; %s", got.environment, got.output)
+	}
+	hook.Timeout = new(1)
+	if got := h.runHook(hook, "exec sleep 3600"); got.err == nil || !strings.Contains(got.output, "hook ran past specified timeout") {
+		t.Errorf("a hook that does not end: %v %q", got.err, got.output)
 	}
 }

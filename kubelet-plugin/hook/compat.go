@@ -74,14 +74,14 @@ func (r root) compatLibrary() (string, error) {
 		return "", err
 	}
 	defer folder.Close()
-	names, err := folder.Readdirnames(-1)
-	if err != nil {
-		return "", err
-	}
-	names = slices.DeleteFunc(names, func(name string) bool {
+	listed := 0
+	names, err := listNames(folder, &listed, func(name string) bool {
 		ok, err := path.Match(compatPrefix+"*.*", name)
-		return err != nil || !ok
+		return err == nil && ok
 	})
+	if err != nil {
+		return "", fmt.Errorf("list %s: %w", compatFolder, err)
+	}
 	if len(names) > 1 {
 		slices.Sort(names)
 		return "", fmt.Errorf("%s has several: %s", compatFolder, strings.Join(names, ", "))

@@ -3,7 +3,9 @@ package hook
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 
@@ -15,6 +17,10 @@ const (
 	maxConf      = 64 << 10
 	maxConfFiles = 256
 	maxConfDepth = 8
+	// maxConfLines is the maximum number of folders and includes of all files together.
+	maxConfLines = 512
+	// maxEntries is the maximum number of entries of all folders together that one search lists.
+	maxEntries = 1 << 17
 )
 
 // configured returns the folders that the root's ld.so.conf and the files that it includes list, in order.
@@ -44,6 +50,8 @@ type confReader struct {
 	root
 	folders []string
 	files   int
+	lines   int
+	listed  int
 }
 
 // read adds a file's folders. A file that is missing or not a regular file adds none, as in ldconfig.
@@ -59,6 +67,9 @@ func (c *confReader) read(file string, depth int) error {
 		return fmt.Errorf("read %s: %w", file, err)
 	}
 	for _, line := range ldso.ParseConf(string(text)) {
+		if c.lines++; c.lines > maxConfLines {
+			return fmt.Errorf("read %s: more than %d folders and includes", confPath, maxConfLines)
+		}
 		if line.Folder != "" {
 			c.folders = append(c.folders, line.Folder)
 			continue
@@ -81,18 +92,41 @@ func (c *confReader) include(from, pattern string, depth int) error {
 		return nil
 	}
 	defer folder.Close()
-	names, err := folder.Readdirnames(-1)
+	names, err := listNames(folder, &c.listed, func(name string) bool {
+		ok, err := path.Match(path.Base(pattern), name)
+		return err == nil && ok
+	})
 	if err != nil {
 		return fmt.Errorf("list %s: %w", path.Dir(pattern), err)
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if ok, err := path.Match(path.Base(pattern), name); err != nil || !ok {
-			continue
-		}
 		if err := c.read(path.Join(path.Dir(pattern), name), depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// listNames returns the names in the folder that keep accepts. listed counts all entries of the caller's folders; more than maxEntries are an error.
+func listNames(folder *os.File, listed *int, keep func(name string) bool) ([]string, error) {
+	const batch = 1024
+	var kept []string
+	for {
+		names, err := folder.Readdirnames(batch)
+		if *listed += len(names); *listed > maxEntries {
+			return nil, fmt.Errorf("more than %d entries", maxEntries)
+		}
+		for _, name := range names {
+			if keep(name) {
+				kept = append(kept, name)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return kept, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 }

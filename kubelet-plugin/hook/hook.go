@@ -5,9 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // The names of the hooks in a CDI spec.
@@ -53,7 +52,7 @@ var hooks = map[string]func(container, options) error{
 }
 
 // Run runs the hook that the first argument names on the container whose OCI state is read from state. A hook that this
-// version does not have, and a root file system that is read-only, are warnings in log and not errors: they must not
+// version does not have, and a place that is read-only or on a volume, are warnings in log and not errors: they must not
 // keep a container from starting.
 func Run(args []string, state io.Reader, log io.Writer) error {
 	if len(args) == 0 {
@@ -72,6 +71,8 @@ func Run(args []string, state io.Reader, log io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	runtime.LockOSThread() // its processor time is bounded
+	defer runtime.UnlockOSThread()
 	root, err := containerRoot(state)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
@@ -80,7 +81,7 @@ func Run(args []string, state io.Reader, log io.Writer) error {
 	for _, name := range names {
 		warn := warning(log, name)
 		switch err := hooks[name](container{root: root, warn: warn}, options); {
-		case errors.Is(err, unix.EROFS):
+		case isUnwritable(err):
 			warn("%v", err)
 		case err != nil:
 			return fmt.Errorf("%s: %w", name, err)

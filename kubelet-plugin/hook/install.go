@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +18,9 @@ import (
 
 // Program is the name of the program that runs the hooks.
 const Program = "tessera-hook"
+
+// folderBytes is how many bytes of the hash of a program name its folder.
+const folderBytes = 8
 
 // Install copies the program at src into a folder of dir that is named after its content, and returns the program's
 // path. The file is written atomically and never changed afterwards, so that specs of running containers stay valid
@@ -27,7 +32,7 @@ func Install(src, dir string) (string, error) {
 		return "", fmt.Errorf("install %s: %w", Program, err)
 	}
 	sum := sha256.Sum256(content)
-	folder := filepath.Join(dir, hex.EncodeToString(sum[:8]))
+	folder := filepath.Join(dir, hex.EncodeToString(sum[:folderBytes]))
 	path := filepath.Join(folder, Program)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return "", fmt.Errorf("install %s: %w", Program, err)
@@ -42,6 +47,23 @@ func Install(src, dir string) (string, error) {
 		return "", fmt.Errorf("install %s: %w", path, err)
 	}
 	return path, nil
+}
+
+// RemoveUnused removes the programs in dir that Install has copied there, except those with the paths in used.
+func RemoveUnused(dir string, used []string) error {
+	folders, err := filepath.Glob(filepath.Join(dir, strings.Repeat("[0-9a-f]", 2*folderBytes)))
+	if err != nil {
+		return fmt.Errorf("list the programs in %s: %w", dir, err)
+	}
+	for _, folder := range folders {
+		if !slices.Contains(used, filepath.Join(folder, Program)) {
+			err = errors.Join(err, os.RemoveAll(folder))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove former versions of %s: %w", Program, err)
+	}
+	return nil
 }
 
 // runnable returns an error for a folder on a file system that is mounted noexec.

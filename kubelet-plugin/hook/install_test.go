@@ -80,3 +80,36 @@ func TestInstallOfNothing(t *testing.T) {
 		t.Error("Install: got no error, want one")
 	}
 }
+
+// Former versions are removed, except those that specs name. Anything else in the folder is kept.
+func TestRemoveUnused(t *testing.T) {
+	dir := t.TempDir()
+	var programs []string
+	for _, text := range []string{"first", "second", "third"} {
+		src := filepath.Join(t.TempDir(), "source")
+		if err := os.WriteFile(src, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		program, err := Install(src, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs = append(programs, program)
+	}
+	for _, other := range []string{"0123456789abcdef.d", "other", "0123456789ABCDEF"} {
+		if err := os.Mkdir(filepath.Join(dir, other), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := RemoveUnused(dir, programs[1:]); err != nil {
+		t.Fatal(err)
+	}
+	for i, program := range programs {
+		if _, err := os.Stat(program); (err == nil) != (i > 0) {
+			t.Errorf("program %d: %v", i, err)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 5 {
+		t.Errorf("%v, %v, want two programs and three others", entries, err)
+	}
+}

@@ -33,7 +33,10 @@ func updateLDCache(c container, o options) error {
 	known := slices.Concat(configured, c.defaults())
 	added := c.missing(known, o.folders)
 	if len(added) > 0 {
-		if err := c.write(driverDropIn, lines(added)); err != nil {
+		switch err := c.write(driverDropIn, lines(added)); {
+		case isUnwritable(err): // programs need the cache only
+			c.warn("%v", err)
+		case err != nil:
 			return err
 		}
 	}

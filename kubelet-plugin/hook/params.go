@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +21,15 @@ const (
 // device nodes: it mounts a copy of the driver's parameters with ModifyDeviceFiles: 0 over the original. A root without
 // the driver's parameters, or whose parameters already have that value, is not changed.
 func disableDeviceNodeModification(c container, _ options) error {
-	params, err := c.lookup(paramsPath)
+	folder, err := c.lookup(paramsFolder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	params, text, err := readParams(folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -28,25 +37,50 @@ func disableDeviceNodeModification(c container, _ options) error {
 		return err
 	}
 	defer params.Close()
-	text, err := readHandle(params, maxParams)
-	if err != nil {
-		return err
-	}
 	masked, changed := withoutDeviceFiles(text)
 	if !changed {
 		return nil
 	}
-	folder, err := c.lookup(paramsFolder)
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
 	err = overmount(folder, params, masked)
 	if errors.Is(err, unix.ENOSYS) {
 		c.warn("%v: this kernel is too old to hide the driver's parameters", err)
 		return nil
 	}
 	return err
+}
+
+// readParams returns a handle of the driver's parameters in the folder, and their content. The folder can be another one of the image, and so
+// another one of procfs: the name is not followed, and no other file of procfs has it.
+func readParams(folder *os.File) (*os.File, []byte, error) {
+	handle, err := unix.Openat(int(folder.Fd()), path.Base(paramsPath), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	params := os.NewFile(uintptr(handle), paramsPath)
+	var stat unix.Stat_t
+	var system unix.Statfs_t
+	err = errors.Join(unix.Fstat(handle, &stat), unix.Fstatfs(handle, &system))
+	if err == nil && (system.Type != unix.PROC_SUPER_MAGIC || stat.Mode&unix.S_IFMT != unix.S_IFREG) {
+		err = fmt.Errorf("mount over %s: it is not of procfs", paramsPath)
+	}
+	var text []byte
+	if err == nil {
+		text, err = readProcFile(handle)
+	}
+	if err != nil {
+		params.Close()
+		return nil, nil, err
+	}
+	return params, text, nil
+}
+
+// readProcFile returns the content of the driver's parameters behind a handle.
+func readProcFile(handle int) ([]byte, error) {
+	fd, err := openHandle(handle)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", paramsPath, err)
+	}
+	return readDescriptor(fd, paramsPath, maxParams)
 }
 
 // withoutDeviceFiles returns the parameters with ModifyDeviceFiles set to 0, and whether it was 1.
@@ -68,13 +102,6 @@ func withoutDeviceFiles(params []byte) ([]byte, bool) {
 // out of it: it is mounted on the folder, which is hidden for that moment only, before any process of the container
 // runs.
 func overmount(folder, target *os.File, text []byte) error {
-	var system unix.Statfs_t
-	if err := unix.Fstatfs(int(target.Fd()), &system); err != nil {
-		return err
-	}
-	if system.Type != unix.PROC_SUPER_MAGIC {
-		return fmt.Errorf("mount over %s: it is not of procfs", target.Name())
-	}
 	scratch, err := tmpfs(len(text))
 	if err != nil {
 		return fmt.Errorf("make a tmpfs: %w", err)

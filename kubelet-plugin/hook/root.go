@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"strconv"
+	"time"
 
 	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
@@ -18,21 +19,34 @@ import (
 // root is a container's root file system. Every path is resolved inside it, by the kernel or element by element on
 // handles: absolute links and ".." lead to the root, never out of it, even if another process changes the tree
 // concurrently.
-type root struct{ dir *os.File }
+type root struct {
+	dir *os.File
+	// began is the processor time of the thread when the root was opened.
+	began time.Duration
+}
 
+// openRoot opens the root for the calling thread.
 func openRoot(path string) (root, error) {
 	dir, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return root{}, fmt.Errorf("open the container's root: %w", err)
 	}
-	return root{dir: dir}, nil
+	began, err := processorTime()
+	if err != nil {
+		dir.Close()
+		return root{}, err
+	}
+	return root{dir: dir, began: began}, nil
 }
 
 func (r root) close() { r.dir.Close() }
 
 // lookup returns a handle that can be inspected but neither read nor written: the lookup of a device or a pipe has no
-// effect on it.
+// effect on it. After maxProcessorTime, every lookup fails.
 func (r root) lookup(path string) (*os.File, error) {
+	if err := r.checkTime(); err != nil {
+		return nil, err
+	}
 	return pathrs.OpenatInRoot(r.dir, path)
 }
 
@@ -52,10 +66,18 @@ func (r root) existing(path string) (*os.File, bool) {
 	return folder, err == nil
 }
 
-// makeFolder opens a folder and creates its missing elements.
+// makeFolder opens a folder to change it, and creates its missing elements. The error wraps unix.EXDEV if the folder is on another mount than the
+// root, see inRootMount.
 func (r root) makeFolder(path string) (*os.File, error) {
+	if err := r.checkParents(path); err != nil {
+		return nil, fmt.Errorf("make folder %s: %w", path, err)
+	}
 	dir, err := pathrs.MkdirAllHandle(r.dir, path, 0o755)
 	if err != nil {
+		return nil, fmt.Errorf("make folder %s: %w", path, err)
+	}
+	if err := r.inRootMount(dir); err != nil {
+		dir.Close()
 		return nil, fmt.Errorf("make folder %s: %w", path, err)
 	}
 	return dir, nil
@@ -77,32 +99,44 @@ func readHandle(handle *os.File, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", handle.Name(), err)
 	}
-	file := os.NewFile(uintptr(fd), handle.Name())
+	return readDescriptor(fd, handle.Name(), limit)
+}
+
+// readDescriptor returns the content of an open file, at most limit bytes, and closes it.
+func readDescriptor(fd int, name string, limit int64) ([]byte, error) {
+	file := os.NewFile(uintptr(fd), name)
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, limit+1))
 	if err != nil {
 		return nil, err
 	}
 	if int64(len(text)) > limit {
-		return nil, fmt.Errorf("read %s: more than %d bytes", handle.Name(), limit)
+		return nil, fmt.Errorf("read %s: more than %d bytes", name, limit)
 	}
 	return text, nil
 }
 
-// errSpecial means that a file is not a regular file.
+// errSpecial means that a file is not a regular file, or a file of the kernel: these are regular files whose content is made when they are read,
+// some of which wait for an event or consume it.
 var errSpecial = errors.New("not a regular file")
 
 // reopen returns a descriptor to read the regular file behind a handle. The file behind a handle cannot be replaced, so
 // the file that was inspected is the one that is opened.
 func reopen(handle int) (int, error) {
 	var stat unix.Stat_t
-	if err := unix.Fstat(handle, &stat); err != nil {
+	var system unix.Statfs_t
+	if err := errors.Join(unix.Fstat(handle, &stat), unix.Fstatfs(handle, &system)); err != nil {
 		return -1, err
 	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG || isKernelType(int64(system.Type)) {
 		return -1, errSpecial
 	}
-	return unix.Open(selfFD(handle), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return openHandle(handle)
+}
+
+// openHandle opens the file behind a handle, whatever it is, to read it without waiting.
+func openHandle(handle int) (int, error) {
+	return unix.Open(selfFD(handle), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 }
 
 // selfFD returns the path of an open descriptor of this process.
@@ -135,7 +169,7 @@ func (r root) write(name string, content []byte) error {
 	return nil
 }
 
-// remove removes a file or a link; a missing one is not an error.
+// remove removes a file or a link; a missing one is not an error. The error wraps unix.EXDEV if it is on another mount than the root.
 func (r root) remove(name string) error {
 	folder, err := r.folder(path.Dir(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -145,7 +179,18 @@ func (r root) remove(name string) error {
 		return err
 	}
 	defer folder.Close()
-	if err := unix.Unlinkat(int(folder.Fd()), path.Base(name), 0); err != nil && !errors.Is(err, unix.ENOENT) {
+	var stat unix.Stat_t
+	err = unix.Fstatat(int(folder.Fd()), path.Base(name), &stat, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err == nil {
+		err = r.inRootMount(folder)
+	}
+	if err == nil {
+		err = ignore(unix.Unlinkat(int(folder.Fd()), path.Base(name), 0), unix.ENOENT)
+	}
+	if err != nil {
 		return fmt.Errorf("remove %s: %w", name, err)
 	}
 	return nil

@@ -12,8 +12,13 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
-// maxLibraries is the maximum number of files that a scan reads; the largest images have a few thousand.
-const maxLibraries = 1 << 15
+// Limits far above those of real images; an image that exceeds them is an error.
+const (
+	// maxLibraries is the maximum number of files and links that a scan reads; the largest images have a few thousand.
+	maxLibraries = 1 << 13
+	// maxVariants is the maximum number of folders with variants for processors.
+	maxVariants = 1 << 8
+)
 
 // identity identifies a folder that has several paths.
 type identity struct{ device, inode uint64 }
@@ -39,8 +44,9 @@ func identityOf(file *os.File) (identity, error) {
 type scanner struct {
 	root
 	scanned map[identity]bool
-	files   int
 	entries []ldso.Entry
+	// These count what the limits bound.
+	listed, files, variants int
 }
 
 // libraries returns the linker's entries for the folders, in their order. Folders that do not exist, and repeated ones
@@ -68,11 +74,10 @@ func (s *scanner) scan(path, hwcap string) error {
 		return err
 	}
 	s.scanned[id] = true
-	names, err := dir.Readdirnames(-1)
+	names, err := listNames(dir, &s.listed, ldso.IsLibraryName)
 	if err != nil {
 		return err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return !ldso.IsLibraryName(name) })
 	if s.files += len(names); s.files > maxLibraries {
 		return fmt.Errorf("more than %d libraries", maxLibraries)
 	}
@@ -89,14 +94,14 @@ func (s *scanner) scanHwcaps(folder string) error {
 		return nil
 	}
 	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
+	names, err := listNames(dir, &s.listed, ldso.Plain)
 	if err != nil {
 		return err
 	}
+	if s.variants += len(names); s.variants > maxVariants {
+		return fmt.Errorf("more than %d folders of variants", maxVariants)
+	}
 	for _, name := range names {
-		if !ldso.Plain(name) {
-			continue
-		}
 		if err := s.scan(path.Join(folder, name), name); err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package hook
 
 import (
-	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -10,8 +9,8 @@ import (
 )
 
 // createSymlinks creates each link as "ln -sfn" would inside the root: a file or another link at its path is replaced, a
-// folder is not. A read-only file system, or a mount of the user at the path, is a warning, so that the other links are
-// still created.
+// folder is not. A path that is read-only, on a volume, or a mount itself is a warning, so that the other links are still
+// created.
 func createSymlinks(c container, o options) error {
 	for _, link := range o.links {
 		target, at, ok := strings.Cut(link, "::")
@@ -19,7 +18,7 @@ func createSymlinks(c container, o options) error {
 			return fmt.Errorf("link %q: must be TARGET::PATH", link)
 		}
 		switch err := c.link(target, at); {
-		case errors.Is(err, unix.EROFS), errors.Is(err, unix.EBUSY):
+		case isUnwritable(err):
 			c.warn("link %s to %s: %v", at, target, err)
 		case err != nil:
 			return fmt.Errorf("link %s to %s: %w", at, target, err)

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
+)
+
+// installHook installs the program of the CDI hooks and returns its path. It removes former versions, except the one that the common CDI spec still
+// names: a container that is being created has its path, and an older agent that leads again after a failed upgrade writes it. Without a spec, all
+// versions are kept.
+func (c config) installHook(ctx context.Context) (string, error) {
+	dir := filepath.Join(c.data(), hooksFolder)
+	program, err := hook.Install(c.hook, dir)
+	if err != nil {
+		return "", err
+	}
+	used, exists, err := cdi.HookPrograms(c.cdi)
+	if err == nil && exists {
+		err = hook.RemoveUnused(dir, append(used, program))
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Former versions of the hook program are kept")
+	}
+	return program, nil
+}
