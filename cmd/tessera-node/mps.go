@@ -33,9 +33,10 @@ func mpsCommand(c *config) *cobra.Command {
 				return err
 			}
 			return mps.NewSupervisor(mps.SupervisorConfig{
-				Folder:  filepath.Join(dir, name),
-				Pod:     c.podUID,
-				Program: func() (mps.Program, error) { return mpsProgram(c.roots()) },
+				Folder:       filepath.Join(dir, name),
+				Pod:          c.podUID,
+				SharedMemory: mps.SharedMemory,
+				Program:      func() (mps.Program, error) { return mpsProgram(c.roots()) },
 			}).Run(cmd.Context())
 		},
 	}

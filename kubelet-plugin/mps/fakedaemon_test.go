@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 func superviseStage(folder, stage string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	s := NewSupervisor(SupervisorConfig{Folder: folder, Pod: "pod-1", Program: func() (Program, error) {
+	s := NewSupervisor(SupervisorConfig{Folder: folder, Pod: "pod-1", SharedMemory: filepath.Join(stage, "shm"), Program: func() (Program, error) {
 		path := filepath.Join(stage, "nvidia-cuda-mps-control")
 		if _, err := os.Stat(path); err != nil {
 			return Program{}, err

@@ -67,7 +67,9 @@ type state struct {
 	Config  configuration `json:"config"`
 	Serving bool          `json:"serving"`
 	// Pod is the UID of the supervisor's pod.
-	Pod         string    `json:"pod"`
+	Pod string `json:"pod"`
+	// Volumes reports that the folders of sockets and logs are volumes of that pod.
+	Volumes     bool      `json:"volumes,omitempty"`
 	Since       time.Time `json:"since"`
 	Restarts    int       `json:"restarts"`
 	LastError   string    `json:"lastError,omitempty"`

@@ -71,14 +71,20 @@ func (p *Pods) Ensure(ctx context.Context, d prepare.Daemon) (prepare.DaemonFold
 	if err != nil {
 		return prepare.DaemonFolders{}, err
 	}
-	pod, err := p.waitUntilServing(ctx, c)
+	s, err := p.waitUntilServing(ctx, c)
 	if err != nil {
 		return prepare.DaemonFolders{}, err
 	}
-	return prepare.DaemonFolders{
-		Pipe: filepath.Join(p.folder(d.Name), pipeName),
-		Shm:  filepath.Join(p.KubeletPods, pod, "volumes", "kubernetes.io~empty-dir", shmVolume),
-	}, nil
+	folders := prepare.DaemonFolders{Pipe: filepath.Join(p.folder(d.Name), pipeName), Shm: p.volume(s.Pod, sharedMemory)}
+	if s.Volumes {
+		folders.Pipe = p.volume(s.Pod, pipes)
+	}
+	return folders, nil
+}
+
+// volume returns the host path at which kubelet mounts the volume of a pod.
+func (p *Pods) volume(pod string, v volume) string {
+	return filepath.Join(p.KubeletPods, pod, "volumes", "kubernetes.io~empty-dir", v.name)
 }
 
 // configure writes the configuration unless the file already has it.
@@ -94,8 +100,8 @@ func (p *Pods) configure(c configuration) error {
 	return write(folder, configName, c)
 }
 
-// waitUntilServing returns the UID of the pod whose daemon serves with the configuration, once there is one.
-func (p *Pods) waitUntilServing(ctx context.Context, c configuration) (string, error) {
+// waitUntilServing returns the state of a daemon that serves with the configuration, once there is one.
+func (p *Pods) waitUntilServing(ctx context.Context, c configuration) (state, error) {
 	s, serves, err := p.observe(c.Name)
 	var live podView
 	var next time.Time
@@ -104,7 +110,7 @@ func (p *Pods) waitUntilServing(ctx context.Context, c configuration) (string, e
 	}
 	for err == nil {
 		if serves && s.Config == c && live.allows(s) {
-			return s.Pod, nil
+			return s, nil
 		}
 		if now := time.Now(); now.After(next) {
 			if live, err = p.checkPod(ctx, c); err != nil {
@@ -114,12 +120,12 @@ func (p *Pods) waitUntilServing(ctx context.Context, c configuration) (string, e
 		}
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("%s: %w", describeWait(live, s, serves, c), context.Cause(ctx))
+			return state{}, fmt.Errorf("%s: %w", describeWait(live, s, serves, c), context.Cause(ctx))
 		case <-time.After(folderPeriod):
 		}
 		s, serves, err = p.observe(c.Name)
 	}
-	return "", err
+	return state{}, err
 }
 
 // observe returns the supervisor's state and whether the daemon serves. The lock is checked before the state is read,

@@ -310,6 +310,8 @@ func TestEnsureCreatesPod(t *testing.T) {
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: "shm", MountPath: "/dev/shm"},
 			{Name: "mps", MountPath: filepath.Join(c.dir, shared.Name)},
+			{Name: "pipe", MountPath: filepath.Join(c.dir, shared.Name, "pipe")},
+			{Name: "log", MountPath: filepath.Join(c.dir, shared.Name, "log")},
 			{Name: "config", MountPath: "/etc/tessera", ReadOnly: true},
 			{Name: "host", MountPath: "/host", MountPropagation: &host},
 			{Name: "dev", MountPath: "/dev", MountPropagation: &host},
@@ -324,8 +326,10 @@ func TestEnsureCreatesPod(t *testing.T) {
 	if pod.Spec.AutomountServiceAccountToken == nil || *pod.Spec.AutomountServiceAccountToken {
 		t.Error("the pod has a token")
 	}
-	if v := pod.Spec.Volumes[0]; v.EmptyDir == nil || v.EmptyDir.Medium != corev1.StorageMediumMemory || v.EmptyDir.SizeLimit.IsZero() {
-		t.Errorf("the shared memory is no tmpfs with a size: %+v", v)
+	for i, name := range []string{"shm", "pipe", "log"} {
+		if v := pod.Spec.Volumes[i]; v.Name != name || v.EmptyDir == nil || v.EmptyDir.Medium != corev1.StorageMediumMemory || v.EmptyDir.SizeLimit.IsZero() {
+			t.Errorf("%s is no tmpfs with a size: %+v", name, v)
+		}
 	}
 	if owner := metav1.GetControllerOf(&pod); owner == nil || owner.Kind != "Node" || owner.UID != "node-uid" {
 		t.Errorf("the pod is not the node's: %+v", owner)

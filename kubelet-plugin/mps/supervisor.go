@@ -40,6 +40,8 @@ type SupervisorConfig struct {
 	Folder string
 	// Pod is the UID of the pod in which the supervisor runs.
 	Pod string
+	// SharedMemory is the path of the volume that the daemon shares with its clients: /dev/shm.
+	SharedMemory string
 	// Program returns the driver's program. It is called at every start of the daemon, because the driver may be
 	// installed, removed or replaced.
 	Program func() (Program, error)
@@ -149,7 +151,7 @@ func (s *Supervisor) killLockHolders(ctx context.Context, file *os.File) error {
 	return nil
 }
 
-// loadFormerState loads the state of the former supervisor. If its daemon was still serving, it was killed, which is
+// loadFormerState loads the state of the former supervisor, and limits the volumes of the pod. If its daemon was still serving, it was killed, which is
 // recorded.
 func (s *Supervisor) loadFormerState() error {
 	former, err := read[state](s.Folder, stateName)
@@ -158,6 +160,9 @@ func (s *Supervisor) loadFormerState() error {
 	}
 	s.state = former
 	s.state.Pod, s.state.Serving = s.Pod, false
+	if s.state.Volumes, err = s.limitVolumes(); err != nil {
+		return err
+	}
 	if former.Serving {
 		s.state.Restarts++
 		s.state.LastError, s.state.LastErrorAt = "the daemon was killed with its supervisor", time.Now()

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -36,11 +35,9 @@ const (
 const (
 	// agentContainer is the name of the agent's container, among containers that other components may have added.
 	agentContainer = "agent"
-	shmVolume      = "shm"
 	folderVolume   = "mps"
-	// shmSize is the limit of the memory that a daemon and its clients share. It is their /dev/shm and uses only the
-	// memory that is written.
-	shmSize = "8Gi"
+	// SharedMemory is the path of the memory that a daemon shares with its clients, in their containers.
+	SharedMemory = "/dev/shm"
 	// gracePeriod is the supervisor's time, in seconds, to end the daemon and, if needed, to kill it.
 	gracePeriod = 30
 	// Verb is the command of the agent's program that runs a supervisor.
@@ -141,17 +138,19 @@ func containerOf(own *corev1.Pod) (corev1.Container, error) {
 	return corev1.Container{}, fmt.Errorf("the agent's own pod %s has no container %s", own.Name, agentContainer)
 }
 
-// mounts returns the volumes of the daemon's folder and shared memory, and those of the agent that p.Needs requires.
+// mounts returns the volumes of the daemon's folder, of the folders in memory, and those of the agent that p.Needs requires.
 func (p *Pods) mounts(own *corev1.Pod, agent corev1.Container, daemon string) ([]corev1.Volume, []corev1.VolumeMount) {
-	size, create := resource.MustParse(shmSize), corev1.HostPathDirectoryOrCreate
+	create := corev1.HostPathDirectoryOrCreate
 	volumes := []corev1.Volume{
-		{Name: shmVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &size}}},
+		sharedMemory.source(), pipes.source(), logs.source(),
 		// After a boot the folder is missing, and kubelet may start the pod before the agent requests the daemon.
 		{Name: folderVolume, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: p.folder(daemon), Type: &create}}},
 	}
 	mounts := []corev1.VolumeMount{
-		{Name: shmVolume, MountPath: "/dev/shm"},
+		{Name: sharedMemory.name, MountPath: SharedMemory},
 		{Name: folderVolume, MountPath: p.folder(daemon)},
+		{Name: pipes.name, MountPath: filepath.Join(p.folder(daemon), pipeName)},
+		{Name: logs.name, MountPath: filepath.Join(p.folder(daemon), logName)},
 	}
 	for _, m := range agent.VolumeMounts {
 		i := slices.IndexFunc(own.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
