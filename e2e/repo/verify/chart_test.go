@@ -154,6 +154,10 @@ func TestChartRefusesBadValues(t *testing.T) {
 		"a switch for a part":    {"clusterPolicy.scheduler=true", "at '/clusterPolicy/scheduler': got boolean, want null or object"},
 		"no such mode":           {"clusterPolicy.scheduler.mode=instead", "at '/clusterPolicy/scheduler/mode': value must be one of 'Additional', 'Replace'"},
 		"another driver's name":  {"clusterPolicy.nodeAgent.config.driverName=gpu.nvidia.com", "use the manifests in deployments/nvidia"},
+		"the same of a pool": {
+			"clusterPolicy.nodeAgent.pools[0].name=a,clusterPolicy.nodeAgent.pools[1].config.driverName=gpu.nvidia.com",
+			"clusterPolicy.nodeAgent.pools[1].config.driverName is gpu.nvidia.com: the chart's permissions",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -71,8 +71,14 @@ nodeAffinity:
 {{/* Fails for values that the chart does not support. */}}
 {{- define "tessera.check" -}}
 {{- $agent := (.Values.clusterPolicy | default dict).nodeAgent | default dict -}}
-{{- $driver := ($agent.config | default dict).driverName | default "gpu.tessera.dev" -}}
+{{- $configs := dict "config" ($agent.config | default dict) -}}
+{{- range $i, $pool := $agent.pools | default list -}}
+{{- $_ := set $configs (printf "pools[%d].config" $i) (($pool | default dict).config | default dict) -}}
+{{- end -}}
+{{- range $path, $config := $configs -}}
+{{- $driver := $config.driverName | default "gpu.tessera.dev" -}}
 {{- if ne $driver "gpu.tessera.dev" -}}
-{{- fail (printf "clusterPolicy.nodeAgent.config.driverName is %s: the chart's permissions, policies and DeviceClasses are for gpu.tessera.dev; for another driver name, use the manifests in deployments/nvidia" $driver) -}}
+{{- fail (printf "clusterPolicy.nodeAgent.%s.driverName is %s: the chart's permissions, policies and DeviceClasses are for gpu.tessera.dev; for another driver name, use the manifests in deployments/nvidia" $path $driver) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
