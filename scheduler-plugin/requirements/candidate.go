@@ -12,39 +12,51 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// onNode returns what the alternative requires of the node. An error means that fit does not decide on it.
-func (a *alternative) onNode(n *index.Node, stages []*selectorChain, b *fit.Budget) (fit.Alternative, error) {
-	matching, err := filterDevices(stages, n.Driver, n.Devices, b)
+// onNode returns what the alternative requires of the node with these groups of devices. An error means that fit does not
+// decide on it.
+func (a *alternative) onNode(n *index.Node, groups deviceGroups, row []*selector, b *fit.Budget) (fit.Alternative, error) {
+	matching, err := filterDevices(row, n.Driver, groups.samples, b)
 	if err != nil {
 		return fit.Alternative{}, err
 	}
 	alternative := fit.Alternative{Name: a.name, Description: a.description(), Candidates: fit.NewSet(len(n.Devices)), Count: a.count}
-	for i, d := range n.Devices {
+	for i, d := range groups.samples {
 		if !matching.Has(i) {
 			continue
 		}
-		shape := n.Fit.Devices[i].Use.Shape
-		if err := errors.Join(unsupportedDevice(d), shapeMismatch(d, shape)); err != nil {
+		shape := n.Fit.Devices[groups.members[i][0]].Use.Shape
+		if ok, err := a.allows(d, shape); err != nil {
 			return fit.Alternative{}, err
-		}
-		ok, err := a.capacityFits(d)
-		if err != nil {
-			return fit.Alternative{}, err
-		}
-		if !ok || !a.tolerates(d) {
+		} else if !ok {
 			continue
 		}
-		alternative.Candidates.Add(i)
+		var share gpu.Share
 		if shape.Shared() {
+			if share, err = a.shareOf(d, n.Driver); err != nil {
+				return fit.Alternative{}, err
+			}
 			if alternative.Shares == nil {
 				alternative.Shares = make([]gpu.Share, len(n.Devices))
 			}
-			if alternative.Shares[i], err = a.shareOf(d, n.Driver); err != nil {
-				return fit.Alternative{}, err
+		}
+		for _, device := range groups.members[i] {
+			alternative.Candidates.Add(device)
+			if shape.Shared() {
+				alternative.Shares[device] = share
 			}
 		}
 	}
 	return alternative, nil
+}
+
+// allows reports whether the device in the shape, if it is free, serves the alternative. An error means that fit does not support
+// the device.
+func (a *alternative) allows(d *resourceapi.Device, shape gpu.Shape) (bool, error) {
+	if err := errors.Join(unsupportedDevice(d), shapeMismatch(d, shape)); err != nil {
+		return false, err
+	}
+	ok, err := a.capacityFits(d)
+	return ok && a.tolerates(d), err
 }
 
 // tolerates reports whether every taint of the device that keeps pods away is tolerated.

@@ -19,12 +19,15 @@ import (
 type compiledClaims struct {
 	requests    []request
 	constraints []constraint
-	// chains are those of the alternatives, of all requests in a row.
-	chains [][]*selectorChain
-	// columns are what the demand reads; blind means that it may read any field.
-	columns     []column
-	uncacheable bool
-	digests     *nodeDigestCache
+	// selectors are those of the alternatives, of all requests in a row.
+	selectors [][]*selector
+	// reads is what the selectors read; uncacheable means that they may read any field. policies means that the result also
+	// depends on the request policies of capacities.
+	reads                 readSet
+	uncacheable, policies bool
+	// columns are what the result depends on.
+	columns []column
+	digests *nodeDigestCache
 
 	mu      sync.Mutex
 	answers map[digest]nodeAnswer
@@ -39,15 +42,18 @@ type nodeAnswer struct {
 	err     error
 }
 
-func newCompiledClaims(s *parsedClaims, chains [][]*selectorChain, digests *nodeDigestCache) *compiledClaims {
-	p := &compiledClaims{requests: s.requests, constraints: s.constraints, chains: chains, digests: digests, answers: map[digest]nodeAnswer{}}
-	var all readSet
-	for _, row := range chains {
+func newCompiledClaims(s *parsedClaims, selectors [][]*selector, digests *nodeDigestCache) *compiledClaims {
+	p := &compiledClaims{
+		requests: s.requests, constraints: s.constraints, selectors: selectors, policies: s.requestsCapacity(), digests: digests,
+		answers: map[digest]nodeAnswer{},
+	}
+	for _, row := range selectors {
 		for _, one := range row {
-			all = all.union(one.reads)
-			p.uncacheable = p.uncacheable || one.uncacheable
+			p.reads = p.reads.union(one.reads)
+			p.uncacheable = p.uncacheable || one.readsUnknown
 		}
 	}
+	all := p.reads
 	for _, c := range s.constraints {
 		domain, id, _ := strings.Cut(string(c.attribute), "/")
 		all = all.union(readSet{attributes: []readField{{domain, id}}})
@@ -59,7 +65,7 @@ func newCompiledClaims(s *parsedClaims, chains [][]*selectorChain, digests *node
 	for _, r := range all.capacities {
 		p.columns = append(p.columns, column{capacityValues, r})
 	}
-	if s.requestsCapacity() {
+	if p.policies {
 		p.columns = append(p.columns, column{part: policies})
 	}
 	return p
@@ -102,13 +108,17 @@ func (p *compiledClaims) evaluateNode(n *index.Node, others []driverDevices, b *
 			return nil, err
 		}
 	}
+	groups, ok := p.groupDevices(n, b)
+	if !ok {
+		return nil, fit.ErrTooComplex
+	}
 	demands := &fit.Requirements{Requests: make([]fit.Request, len(p.requests))}
 	next := 0
 	for i := range p.requests {
 		r := &p.requests[i]
 		demands.Requests[i] = fit.Request{Name: r.name, Alternatives: make([]fit.Alternative, len(r.alternatives))}
 		for j := range r.alternatives {
-			a, err := r.alternatives[j].onNode(n, p.chains[next], b)
+			a, err := r.alternatives[j].onNode(n, groups, p.selectors[next], b)
 			if err != nil {
 				return nil, delegatef("request %s: %w", r.name, err)
 			}
@@ -128,8 +138,8 @@ func (p *compiledClaims) evaluateNode(n *index.Node, others []driverDevices, b *
 
 // checkForeign returns an error if devices that fit does not support could serve a request, whether or not they are free.
 func (p *compiledClaims) checkForeign(g driverDevices, b *fit.Budget) error {
-	for _, chains := range p.chains {
-		matching, err := filterDevices(chains, g.driver, g.devices, b)
+	for _, row := range p.selectors {
+		matching, err := filterDevices(row, g.driver, g.devices, b)
 		if err != nil {
 			return delegatef("driver %s: %w", g.driver, err)
 		}
@@ -159,14 +169,14 @@ func (p *compiledClaims) checkNonLocal(roaming []*resourceapi.ResourceSlice, b *
 	return p.err
 }
 
-// filterDevices returns the devices that pass all chains.
-func filterDevices(chains []*selectorChain, driver string, devices []*resourceapi.Device, b *fit.Budget) (fit.Set, error) {
+// filterDevices returns the devices that match all selectors.
+func filterDevices(row []*selector, driver string, devices []*resourceapi.Device, b *fit.Budget) (fit.Set, error) {
 	set := fit.NewSet(len(devices))
 	for i := range devices {
 		set.Add(i)
 	}
 	var err error
-	for _, s := range chains {
+	for _, s := range row {
 		if set, err = s.filter(driver, devices, set, b); err != nil {
 			return nil, err
 		}

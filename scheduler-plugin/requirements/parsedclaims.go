@@ -167,3 +167,12 @@ func (s *parsedClaims) requestsCapacity() bool {
 		return slices.ContainsFunc(r.alternatives, func(a alternative) bool { return len(a.capacity) > 0 })
 	})
 }
+
+// countAlternatives returns the number of alternatives of all requests.
+func (s *parsedClaims) countAlternatives() int {
+	count := 0
+	for i := range s.requests {
+		count += len(s.requests[i].alternatives)
+	}
+	return count
+}

@@ -2,8 +2,6 @@ package requirements
 
 import (
 	"errors"
-	"slices"
-	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/lru"
@@ -21,12 +19,11 @@ type NonLocal interface {
 	NonLocalSlices() []*resourceapi.ResourceSlice
 }
 
-// Limits of the caches: compiled claims, selectors, selector chains, results of one chain, results of compiled claims.
+// Limits of the caches: compiled claims, selectors, results of one selector, results of compiled claims.
 const (
 	maxCompiled     = 256
 	maxSelectors    = 1024
-	maxChains       = 512
-	maxMatchResults = 8192
+	maxMatchResults = 4096
 	maxAnswers      = 8192
 )
 
@@ -37,15 +34,15 @@ const (
 type Reader struct {
 	classes  Classes
 	nonLocal NonLocal
-	// compiled are by key, selectors by their text, chains by the texts of their selectors.
-	compiled, selectors, chains *lru.Cache
-	digests                     *nodeDigestCache
+	// compiled are by key, selectors by their text.
+	compiled, selectors *lru.Cache
+	digests             *nodeDigestCache
 }
 
 // NewReader returns a reader.
 func NewReader(classes Classes, nonLocal NonLocal) *Reader {
 	return &Reader{
-		classes: classes, nonLocal: nonLocal, compiled: lru.New(maxCompiled), selectors: lru.New(maxSelectors), chains: lru.New(maxChains),
+		classes: classes, nonLocal: nonLocal, compiled: lru.New(maxCompiled), selectors: lru.New(maxSelectors),
 		digests: &nodeDigestCache{nodes: map[string]*nodeDigests{}},
 	}
 }
@@ -59,6 +56,9 @@ func (r *Reader) Read(claims []*resourceapi.ResourceClaim, b *fit.Budget) (*PodR
 		if err := s.addClaim(claim, r.classes); err != nil {
 			return nil, err
 		}
+	}
+	if !b.Spend(alternativeSteps * s.countAlternatives()) {
+		return nil, fit.ErrTooComplex
 	}
 	d := &PodRequirements{Key: s.key()}
 	for _, request := range s.requests {
@@ -74,6 +74,28 @@ func (r *Reader) Read(claims []*resourceapi.ResourceClaim, b *fit.Budget) (*PodR
 	return d, nil
 }
 
+// LeastSteps returns how many steps it takes at least to read the claims and to evaluate them on a node.
+func (r *Reader) LeastSteps(claims []*resourceapi.ResourceClaim) int {
+	steps, counted := 0, map[string]bool{}
+	for _, claim := range claims {
+		for i := range claim.Spec.Devices.Requests {
+			for _, way := range alternativesOf(&claim.Spec.Devices.Requests[i]) {
+				steps += alternativeSteps
+				for _, s := range way.Selectors {
+					if s.CEL == nil || counted[s.CEL.Expression] {
+						continue
+					}
+					counted[s.CEL.Expression] = true
+					if _, compiled := r.selectors.Get(s.CEL.Expression); !compiled {
+						steps += stepsToCompile(s.CEL.Expression)
+					}
+				}
+			}
+		}
+	}
+	return steps
+}
+
 // compiledFor returns the cached compiled claims for the key, or compiles them.
 func (r *Reader) compiledFor(key string, s *parsedClaims, b *fit.Budget) (*compiledClaims, error) {
 	if known, ok := r.compiled.Get(key); ok {
@@ -81,7 +103,7 @@ func (r *Reader) compiledFor(key string, s *parsedClaims, b *fit.Budget) (*compi
 			return p, nil
 		}
 	}
-	var stages [][]*selectorChain
+	var selectors [][]*selector
 	for i := range s.requests {
 		for j := range s.requests[i].alternatives {
 			row, err := r.compileSelectors(s.requests[i].alternatives[j].selectors, b)
@@ -91,72 +113,40 @@ func (r *Reader) compiledFor(key string, s *parsedClaims, b *fit.Budget) (*compi
 			if err != nil {
 				return nil, delegatef("request %s: %w", s.requests[i].name, err)
 			}
-			stages = append(stages, row)
+			selectors = append(selectors, row)
 		}
 	}
-	p := newCompiledClaims(s, stages, r.digests)
+	p := newCompiledClaims(s, selectors, r.digests)
 	r.compiled.Add(key, p)
 	return p, nil
 }
 
-// compileSelectors returns the chains of the selectors. Consecutive selectors with known read sets form one chain;
-// every other selector is a chain that is not cached.
-func (r *Reader) compileSelectors(texts []string, b *fit.Budget) ([]*selectorChain, error) {
-	var stages []*selectorChain
-	var row []selector
-	flush := func() {
-		if len(row) > 0 {
-			stages = append(stages, r.chainFor(row))
-			row = nil
-		}
-	}
+// compileSelectors returns the compiled selectors.
+func (r *Reader) compileSelectors(texts []string, b *fit.Budget) ([]*selector, error) {
+	var row []*selector
 	for _, text := range texts {
 		s, err := r.selectorFor(text, b)
 		if err != nil {
 			return nil, err
 		}
-		if s.readsUnknown {
-			flush()
-		}
 		row = append(row, s)
-		if s.readsUnknown {
-			flush()
-		}
 	}
-	flush()
-	return stages, nil
+	return row, nil
 }
 
 // selectorFor returns the cached selector, or compiles it.
-func (r *Reader) selectorFor(text string, b *fit.Budget) (selector, error) {
+func (r *Reader) selectorFor(text string, b *fit.Budget) (*selector, error) {
 	if known, ok := r.selectors.Get(text); ok {
-		if s, ok := known.(selector); ok {
+		if s, ok := known.(*selector); ok {
 			return s, nil
 		}
 	}
-	if !b.Spend(compileSteps + characterStep*len(text)) {
-		return selector{}, fit.ErrTooComplex
+	if !b.Spend(stepsToCompile(text)) {
+		return nil, fit.ErrTooComplex
 	}
 	s, err := newSelector(text)
 	if err == nil {
 		r.selectors.Add(text, s)
 	}
 	return s, err
-}
-
-// chainFor returns the cached chain of the selectors, or creates it.
-func (r *Reader) chainFor(row []selector) *selectorChain {
-	var texts []string
-	for _, s := range row {
-		texts = append(texts, s.text)
-	}
-	key := strings.Join(texts, "\x00")
-	if known, ok := r.chains.Get(key); ok {
-		if s, ok := known.(*selectorChain); ok {
-			return s
-		}
-	}
-	s := newSelectorChain(slices.Clip(row))
-	r.chains.Add(key, s)
-	return s
 }

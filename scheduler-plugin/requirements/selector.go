@@ -13,41 +13,58 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
-// selector is a compiled CEL selector.
+// selector is a compiled CEL selector with cached results. Devices with equal keys have equal results, on whatever node: one
+// evaluation of CEL costs more than a hundred lookups. It is safe for concurrent use.
 type selector struct {
 	text    string
 	program cel.CompilationResult
 	reads   readSet
-	// readsUnknown means that the read fields are unknown: any field of a device may matter.
+	// readsUnknown means that the read fields are unknown: any field of a device may matter. No result is cached.
 	readsUnknown bool
+
+	mu    sync.Mutex
+	known map[string]matchResult
+	// scratch is the buffer for keys; evaluated counts evaluations, for tests.
+	scratch   []byte
+	evaluated int
+}
+
+// matchResult is the result for a device. An error applies to every device with the same key.
+type matchResult struct {
+	matches bool
+	err     error
 }
 
 // newSelector compiles the expression as the allocator does.
-func newSelector(expression string) (selector, error) {
+func newSelector(expression string) (*selector, error) {
 	compiler := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true})
 	program := compiler.CompileCELExpression(expression, cel.Options{DisableCostEstimation: true})
 	if program.Error != nil {
-		return selector{}, fmt.Errorf("compile selector %q: %w", expression, program.Error)
+		return nil, fmt.Errorf("compile selector %q: %w", expression, program.Error)
 	}
 	parsed, issues := program.Environment.Parse(expression)
 	if issues != nil && issues.Err() != nil {
-		return selector{}, fmt.Errorf("parse selector %q: %w", expression, issues.Err())
+		return nil, fmt.Errorf("parse selector %q: %w", expression, issues.Err())
 	}
-	s := selector{text: expression, program: program}
+	s := &selector{text: expression, program: program, known: map[string]matchResult{}}
 	s.reads, s.readsUnknown = findReadSet(parsed.NativeRep().Expr())
 	return s, nil
 }
 
 // Steps of the budget (fit.StepTime): the compilation of a selector and of a character of it (BenchmarkCompile), its
-// evaluation on a device, the lookup of a cached result, and one unit of the cost that CEL counts, of which an evaluation
-// may have a million (resourceapi.CELSelectorExpressionMaxCost).
+// evaluation on a device, the lookup of a cached result, one unit of the cost that CEL counts, of which an evaluation may have
+// a million (resourceapi.CELSelectorExpressionMaxCost), and to parse an alternative and look up its results on a node.
 const (
-	compileSteps  = 400
-	characterStep = 5
-	evaluateSteps = 40
-	lookupSteps   = 1
-	costPerStep   = 2
+	compileSteps     = 400
+	characterStep    = 5
+	evaluateSteps    = 40
+	lookupSteps      = 1
+	costPerStep      = 2
+	alternativeSteps = 40
 )
+
+// stepsToCompile returns the steps that it takes to compile the selector.
+func stepsToCompile(text string) int { return compileSteps + characterStep*len(text) }
 
 // matches evaluates the selector.
 func (s *selector) matches(driver string, d *resourceapi.Device, b *fit.Budget) (bool, error) {
@@ -70,39 +87,8 @@ func costOf(details *celgo.EvalDetails) int {
 	return int(*details.ActualCost())
 }
 
-// selectorChain is a list of selectors that are evaluated in order until one does not match, with cached results.
-// Devices with equal keys have equal results, on whatever node: one evaluation of CEL costs more than a hundred
-// lookups.
-type selectorChain struct {
-	selectors []selector
-	reads     readSet
-	// uncacheable stages remember nothing.
-	uncacheable bool
-
-	mu    sync.Mutex
-	known map[string]matchResult
-	// scratch is the buffer for keys; evaluated counts evaluations, for tests.
-	scratch   []byte
-	evaluated int
-}
-
-// matchResult is the result for a device. An error applies to every device with the same key.
-type matchResult struct {
-	matches bool
-	err     error
-}
-
-func newSelectorChain(row []selector) *selectorChain {
-	s := &selectorChain{selectors: row, known: map[string]matchResult{}}
-	for _, one := range row {
-		s.uncacheable = s.uncacheable || one.readsUnknown
-		s.reads = s.reads.union(one.reads)
-	}
-	return s
-}
-
 // filter returns the devices of the set that match.
-func (s *selectorChain) filter(driver string, devices []*resourceapi.Device, in fit.Set, b *fit.Budget) (fit.Set, error) {
+func (s *selector) filter(driver string, devices []*resourceapi.Device, in fit.Set, b *fit.Budget) (fit.Set, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fields := s.reads.keyFieldsOf(driver)
@@ -129,8 +115,8 @@ func (s *selectorChain) filter(driver string, devices []*resourceapi.Device, in 
 }
 
 // matchCached returns the result for the device, from the cache if possible.
-func (s *selectorChain) matchCached(driver string, d *resourceapi.Device, fields keyFields, b *fit.Budget) matchResult {
-	if s.uncacheable {
+func (s *selector) matchCached(driver string, d *resourceapi.Device, fields keyFields, b *fit.Budget) matchResult {
+	if s.readsUnknown {
 		return s.evaluate(driver, d, b)
 	}
 	s.scratch = fields.appendKey(s.scratch, d)
@@ -145,13 +131,8 @@ func (s *selectorChain) matchCached(driver string, d *resourceapi.Device, fields
 	return v
 }
 
-func (s *selectorChain) evaluate(driver string, d *resourceapi.Device, b *fit.Budget) matchResult {
+func (s *selector) evaluate(driver string, d *resourceapi.Device, b *fit.Budget) matchResult {
 	s.evaluated++
-	for i := range s.selectors {
-		matches, err := s.selectors[i].matches(driver, d, b)
-		if err != nil || !matches {
-			return matchResult{err: err}
-		}
-	}
-	return matchResult{matches: true}
+	matches, err := s.matches(driver, d, b)
+	return matchResult{matches: matches && err == nil, err: err}
 }
