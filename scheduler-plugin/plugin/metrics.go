@@ -60,7 +60,7 @@ func newMetrics() *metrics {
 		}),
 		tooComplex: compbasemetrics.NewCounterVec(&compbasemetrics.CounterOpts{
 			Subsystem: subsystem, Name: "too_complex_total",
-			Help:           "Scheduling attempts that ended with RequestTooComplex: the search exceeded its limit and no node fit (exceeded), or the pod waits for its backoff after such an attempt (backoff).",
+			Help:           "Scheduling attempts that ended with RequestTooComplex: the search exceeded its limit and no node fit (exceeded), or the pod waits because of such attempts (backoff).",
 			StabilityLevel: compbasemetrics.ALPHA,
 		}, []string{"cause"}),
 		loss: compbasemetrics.NewHistogram(&compbasemetrics.HistogramOpts{

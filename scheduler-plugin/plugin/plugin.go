@@ -57,11 +57,14 @@ var (
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
 
-// PreEnqueue keeps a pod out of the queue until its claims exist, as the in-tree plugin does, and while pods are being
-// evicted for it.
+// PreEnqueue keeps a pod out of the queue until its claims exist, as the in-tree plugin does, while pods are being evicted for
+// it, and until its backoff is over if its claims are too complex. Otherwise every event of its claims would cost an attempt.
 func (p *Plugin) PreEnqueue(ctx context.Context, pod *corev1.Pod) *fwk.Status {
 	if p.preemptor.IsEvictingFor(pod) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting until the preemption for this pod is finished")
+	}
+	if p.timers.Has(pod.UID) {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonTooComplex+". It is retried after a backoff")
 	}
 	return p.DynamicResources.PreEnqueue(ctx, pod)
 }

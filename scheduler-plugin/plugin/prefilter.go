@@ -51,7 +51,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 		return nil, nil
 	}
 	digest := sync.OnceValue(func() string { return p.digestOf(pod, of.pending, resources) })
-	part, wait := p.shared.throttle.Admit(digest)
+	part, wait := p.shared.throttle.Admit(p.isLarge(of.pending), digest)
 	if wait > 0 {
 		return nil, p.rejectUntil(pod, wait)
 	}

@@ -44,6 +44,11 @@ func newBudget(part float64) *fit.Budget {
 	return fit.NewBudget(int(max(minimumFit, partOf(fitLimit, part)) / fit.StepTime))
 }
 
+// isLarge reports whether the claims need more than the minimum for sure.
+func (p *Plugin) isLarge(claims []*resourceapi.ResourceClaim) bool {
+	return time.Duration(p.shared.reader.LeastSteps(claims))*fit.StepTime > minimumFit
+}
+
 func partOf(limit time.Duration, part float64) time.Duration {
 	return time.Duration(part * float64(limit))
 }
@@ -77,21 +82,21 @@ func (p *Plugin) rejectTooComplex(c *cycle) *fwk.Status {
 		p.sweeps.end(c.pod.UID)
 	}
 	p.timers.Set(c.pod, p.shared.throttle.Reject(c.digest(), progress))
-	return statusTooComplex(where)
+	return statusTooComplex(fmt.Sprintf("%v %s", fit.ErrTooComplex, where))
 }
 
-// rejectUntil returns the status of a pod with the claims of an earlier attempt that exceeded a limit, and retries it after
-// the time.
+// rejectUntil returns the status of a pod that must wait until its claims are tried, or tried again, and retries it after the
+// time.
 func (p *Plugin) rejectUntil(pod *corev1.Pod, wait time.Duration) *fwk.Status {
 	p.metrics.tooComplex.WithLabelValues(exceededBefore).Inc()
 	p.timers.Set(pod, wait)
-	return statusTooComplex("in an earlier attempt")
+	return statusTooComplex("pods with so many combinations of requests, alternatives, selectors and constraints are tried one after the other")
 }
 
-func statusTooComplex(where string) *fwk.Status {
+func statusTooComplex(why string) *fwk.Status {
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf(
-		"%s: %v %s. Use fewer requests, alternatives, selectors or constraints in the claims of the pod; it is retried with backoff",
-		fit.ReasonTooComplex, fit.ErrTooComplex, where))
+		"%s: %s. Use fewer requests, alternatives, selectors or constraints in the claims of the pod; it is retried with backoff",
+		fit.ReasonTooComplex, why))
 }
 
 // digestOf returns a digest of what the pending claims and the extended resources of the pod require.

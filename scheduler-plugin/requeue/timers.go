@@ -22,6 +22,14 @@ func NewTimers(activate func(*corev1.Pod)) *Timers {
 	return &Timers{activate: activate, byPod: map[types.UID]*time.Timer{}}
 }
 
+// Has reports whether the time of the pod is not over.
+func (t *Timers) Has(pod types.UID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, waits := t.byPod[pod]
+	return waits
+}
+
 // Set activates the pod after the time, instead of at an earlier set one.
 func (t *Timers) Set(pod *corev1.Pod, after time.Duration) {
 	t.mu.Lock()
