@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,23 +23,31 @@ import (
 func (p *Plugin) PreBind(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
 	status := p.DynamicResources.PreBind(ctx, cs, pod, node)
 	if !status.IsSuccess() {
-		p.assumeWrittenAllocations(ctx, pod)
+		if err := p.assumeWrittenAllocations(ctx, pod); err != nil {
+			status.AppendReason(err.Error())
+		}
 	}
 	return status
 }
 
 // assumeWrittenAllocations records the allocations that the API server has for the pod's claims. It retries until the
 // API server answers: until then the devices stay in flight. It ends with the scheduler, not with ctx, which is
-// canceled when the pod is preempted.
-func (p *Plugin) assumeWrittenAllocations(ctx context.Context, pod *corev1.Pod) {
-	logger := klog.FromContext(ctx)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+// canceled when the pod is preempted, and with an error after the time that the in-tree plugin waits for binding
+// conditions. Then the devices are released as the in-tree plugin does, which reads nothing after a failed write: an
+// allocation that the API server has is known when the informer of claims is connected again.
+func (p *Plugin) assumeWrittenAllocations(ctx context.Context, pod *corev1.Pod) error {
+	logger, limit := klog.FromContext(ctx), p.args.BindingTimeout.Duration
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	defer context.AfterFunc(p.shared.life, cancel)() //nolint:contextcheck // it ends with the scheduler
-	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+	var last error
+	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		claims, err := p.readAllocatedClaims(ctx, pod)
 		if err != nil {
-			logger.Error(err, "Cannot read the claims after a failed write; their devices stay reserved until the API server answers", "pod", klog.KObj(pod))
+			if last == nil {
+				logger.Error(err, "Cannot read the claims after a failed write; their devices stay reserved until the API server answers", "pod", klog.KObj(pod), "limit", limit)
+			}
+			last = err
 			return false, nil
 		}
 		for _, claim := range claims {
@@ -46,6 +55,10 @@ func (p *Plugin) assumeWrittenAllocations(ctx context.Context, pod *corev1.Pod) 
 		}
 		return true, nil
 	})
+	if err != nil {
+		return fmt.Errorf("read the pod's claims for %s after a failed write, its devices are released: %w", limit, errors.Join(err, last))
+	}
+	return nil
 }
 
 // readAllocatedClaims reads the pod's claims from the API server and returns those that are allocated.
