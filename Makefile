@@ -83,9 +83,10 @@ test-lab: lab $(GINKGO) ## the suites, in real clusters with fake GPUs (root)
 	exit $$status
 
 .PHONY: test-long
-test-long: lab $(GINKGO) ## faults that take minutes each: the installer killed at every step, the API server away over an upgrade (root)
+test-long: lab $(GINKGO) ## faults and inputs that take minutes to hours each: the installer killed at every step, a million hostile pools (root)
 	TESSERA_HISTORIES=100000 $(GO) test -count=1 -timeout 30m -run '^TestExclusiveDevicesHaveOneTenant$$' ./kubelet-plugin/prepare
 	TESSERA_ROOTS=100000 $(GO) test -count=1 -timeout 60m -v -run '^TestHostileRoots$$' ./kubelet-plugin/hook
+	$(GO) test -count=1 -timeout 0 -run '^TestHostilePools$$' ./scheduler-plugin/index -pools 1000000
 	$(SPECS) --timeout 60m --label-filter 'long || install' --procs 2 ./e2e/tests/installation
 
 .PHONY: test-upstream

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync"
 	"testing"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -19,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// pools is how many mutated pools TestHostilePools reads. The long form is: go test ./scheduler-plugin/index -run TestHostilePools -pools 1000000 -timeout 0.
+// pools is how many mutated pools TestHostilePools reads: a million in make test-long.
 var pools = flag.Int("pools", 300, "number of mutated pools that TestHostilePools reads")
 
 // maxPoolBytes is what processing one pool may allocate, whatever is in it.
@@ -79,12 +80,12 @@ func TestLargestTables(t *testing.T) {
 func readHostile(t *testing.T, seed uint64, mutations uint8) uint64 {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, uint64(mutations)))
-	all, err := gputest.Machines()
+	all, err := machines()
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := all[random.IntN(len(all))]
-	list := publish(t, machine(t, m.Name, "n1"), 1, 1)
+	list := originalPool(t, m.Name, "n1")
 	h := hostile{random: random, wild: seed%2 == 0}
 	for range mutations {
 		list = h.mutate(list)
@@ -96,11 +97,32 @@ func readHostile(t *testing.T, seed uint64, mutations uint8) uint64 {
 	return bytes
 }
 
+// machines and originals keep what takes longer to create than to process: the known machines, and the ResourceSlices by machine and node.
+var (
+	machines  = sync.OnceValues(gputest.Machines)
+	originals sync.Map
+)
+
+// originalPool returns the ResourceSlices of the machine as a node with the name. They belong to the caller.
+func originalPool(t *testing.T, machineName, node string) []*resourceapi.ResourceSlice {
+	t.Helper()
+	known, ok := originals.Load(machineName + node)
+	if !ok {
+		known, _ = originals.LoadOrStore(machineName+node, publish(t, machine(t, machineName, node), 1, 1))
+	}
+	published, _ := known.([]*resourceapi.ResourceSlice)
+	var list []*resourceapi.ResourceSlice
+	for _, s := range published {
+		list = append(list, s.DeepCopy())
+	}
+	return list
+}
+
 // process adds the ResourceSlices of the node to an index with another node, fills the tables, and returns the allocated bytes.
 func process(t *testing.T, list []*resourceapi.ResourceSlice, node string) uint64 {
 	t.Helper()
 	x := index.New(index.Config{Drivers: []string{driver}, Weights: fit.Weights{Profiles: map[string]float64{"1g.10gb": 1, "2g.10gb": 1, "3g.10gb": 1, "4g.10gb": 1}}})
-	set(x, publish(t, machine(t, "h100x2", "neighbor"), 1, 1))
+	set(x, originalPool(t, "h100x2", "neighbor"))
 	neighbor := known(t, x, "neighbor")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
