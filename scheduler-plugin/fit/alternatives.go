@@ -138,7 +138,9 @@ func (c *combination) contentOf(request, alternative int) string {
 
 // canServe reports whether the decided requests can be served together, however well.
 func (c *combination) canServe() bool {
-	return c.searchFor(c.requirements, c.chosen, 0) != nil
+	s := newSearch(c.nodeView, c.requirements, c.chosen)
+	s.anyResult = true
+	return s.run(s.planFixedValues) != nil
 }
 
 // extend returns the best result for the first combination that extends the chosen alternatives, nil if there is none.

@@ -10,9 +10,8 @@ import (
 // combination of alternatives with which all requests can be served; as in the API, the alternative of the first
 // request changes last. Among devices it takes those that leave the most, in the order of Choice.Score.
 //
-// If the requirements can be satisfied, a choice is found. It is optimal for one device, for whole GPUs, and for
-// requirements with at most maxProgress progresses, except that at most maxTeamSets sets of whole GPUs are tried if
-// there are other requests. Larger requirements are served greedily.
+// If the requirements can be satisfied, a choice is found. It is optimal for one device, and for one request for whole GPUs.
+// Several requests are served greedily.
 //
 // The steps of the search are taken from the budget. If it is exceeded (Budget.Exceeded), the result may be missing or
 // not the best one. The result depends only on the arguments.

@@ -152,7 +152,7 @@ func TestChoose(t *testing.T) {
 		"several slices": {
 			"h100x2", map[int][]gpu.Use{0: {half(4)}},
 			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 3, gpu.MIG, "1g.10gb")) },
-			[]string{"0 1g.10gb@0", "0 1g.10gb@1", "0 1g.10gb@2"},
+			[]string{"0 1g.10gb@1", "0 1g.10gb@2", "0 1g.10gb@3"},
 		},
 	}
 	for name, test := range tests {
@@ -209,7 +209,7 @@ func TestChooseFindsIffThereIs(t *testing.T) {
 	})
 }
 
-// TestDemandsOfManyParts compares those served in steps with the search that leaves nothing out.
+// TestDemandsOfManyParts compares requirements that are served greedily with the search that leaves nothing out.
 func TestDemandsOfManyParts(t *testing.T) {
 	t.Parallel()
 	machines := []*fit.Node{nodeOf(t, "h100x2"), nodeOf(t, "a100-40x2"), nodeOf(t, "a30x4l40sx4")}
@@ -226,7 +226,7 @@ func TestDemandsOfManyParts(t *testing.T) {
 		if rapid.IntRange(0, 3).Draw(t, "constrained") == 0 {
 			d.Constraints = []fit.Constraint{drawConstraint(t, n, d)}
 		}
-		_, want := fit.ChooseExactly(n, d)
+		_, want := fit.ChooseBySearch(n, d)
 		choice, ok := fit.Choose(n, d, nil)
 		if ok != want {
 			t.Fatalf("%s: served %v, want %v", describe(n, d), ok, want)

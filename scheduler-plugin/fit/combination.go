@@ -18,8 +18,7 @@ type partialPlan struct {
 // It is a dynamic program over the GPUs in order. layers[g] holds the cheapest partial plan of the GPUs before g for
 // every progress that they can reach. Costs of different GPUs add up, and what the remaining GPUs can do depends only
 // on the progress, so the cheapest plan for a progress is part of an optimal solution if any plan with that progress
-// is. The number of plans in a layer is bounded by the number of progresses, which countProgress limits, and not by the
-// number of GPUs or devices.
+// is. The number of plans in a layer is bounded by the number of progresses and not by the number of GPUs or devices.
 //
 // Example: one group that needs 2 devices, three GPUs that can each give 0, 1 or 2. layers[0] = {0}, layers[1] = {0, 1,
 // 2}, layers[2] = {0, 1, 2}, layers[3] = {2}: a plan that cannot reach 2 with the remaining GPUs is dropped. The result

@@ -1,15 +1,7 @@
 package fit
 
-import "math"
-
-// ChooseExactly is Choose for the first alternatives of a demand, with every demand planned at its best.
-func ChooseExactly(n *Node, req *Requirements) (Choice, bool) {
-	s := newHeapNodeView(n, nil)
-	c := newSearch(s, req, make([]int, len(req.Requests)))
-	c.limit = math.MaxInt
-	c.fixMatchValues(0)
-	if c.best == nil {
-		return Choice{}, false
-	}
-	return Choice{Picks: c.best.picks, Score: c.best.score}, true
+// ChooseBySearch is Choose for the first alternatives of a demand, without serving anything greedily.
+func ChooseBySearch(n *Node, req *Requirements) (Choice, bool) {
+	c := newSearch(newHeapNodeView(n, nil), req, make([]int, len(req.Requests)))
+	return choiceOf(c.run(c.searchFixedValues))
 }

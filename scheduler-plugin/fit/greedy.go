@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// greedy serves requirements with too many progresses for an exhaustive search, device by device: first the teams, then
-// always the group that has the fewest free candidates per device that it still needs, which gets its best offer on the
-// node as the devices given before leave it.
+// greedy serves requirements device by device: first the teams, then always the group that has the fewest free candidates per
+// device that it still needs, which gets its best offer on the node as the devices given before leave it.
 //
 // It can fail although a solution exists: an early device may block the only one of a later group. Then everything is
 // searched (planFixedValues).
@@ -51,17 +50,15 @@ func (c *search) serveGreedily() ([]assignedDevice, bool) {
 
 // serveTeams gives every team its best set of the GPUs that earlier teams left.
 func (g *greedy) serveTeams() bool {
-	p := planner{search: g.search}
 	for i := range g.groups {
 		if !g.groups[i].alternative.isTeam(g.node.Devices) {
 			continue
 		}
-		sets := p.bestTeamSets(i, g.distinct)
-		if len(sets) == 0 {
+		set, ok := g.bestTeamSet(i)
+		if !ok {
 			return false
 		}
-		for at, device := range sets[0].devices {
-			p.taken = append(p.taken, sets[0].gpus[at])
+		for _, device := range set.devices {
 			if !g.takeDevice(i, device) {
 				return false
 			}

@@ -2,7 +2,6 @@ package fit_test
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"testing"
 
@@ -98,89 +97,6 @@ func TestOneSliceTakesTheLeast(t *testing.T) {
 			t.Fatalf("%s: bid %+v, the best is %+v", describe(n, d), got, best)
 		}
 	})
-}
-
-// TestSeveralTakeTheLeast compares the loss of value with that of every way to serve a demand without
-// whole GPUs.
-func TestSeveralTakeTheLeast(t *testing.T) {
-	t.Parallel()
-	nodes := []*fit.Node{nodeOf(t, "h100x2"), nodeOf(t, "a100-40x2"), nodeOf(t, "rtxpro6000x4")}
-	rapid.Check(t, func(t *rapid.T) {
-		n := drawSlices(t, nodes)
-		d := drawDemand(t, n)
-		parts := 1
-		for r := range d.Requests {
-			d.Requests[r].Alternatives = d.Requests[r].Alternatives[:1]
-			parts *= d.Requests[r].Alternatives[0].Count + 1
-		}
-		if parts > maxProgress {
-			t.Skip("served in steps")
-		}
-		least := &cheapest{exhaustive: exhaustive{node: n, demand: d, occupied: occupancies(n), picks: make([]fit.Pick, len(d.Requests))}, most: math.MinInt32}
-		least.device(0, 0)
-		if least.steps > fewSteps || slices.ContainsFunc(d.Requests, func(r fit.Request) bool { return teamSizes(n, r.Alternatives[0]) }) {
-			t.Skip("too many ways, or sets of GPUs, whose quality comes first")
-		}
-		choice, ok := fit.Choose(n, d, nil)
-		if ok != (least.most > math.MinInt32) {
-			t.Fatalf("%s: served %v, want %v", describe(n, d), ok, least.most)
-		}
-		if ok && worth(n, after(t, n, d, choice)) != least.most {
-			t.Fatalf("%s: %v leaves %d, the best leaves %d", describe(n, d), choice, worth(n, after(t, n, d, choice)), least.most)
-		}
-	})
-}
-
-// teamSizes reports whether the alternative requests several whole GPUs.
-func teamSizes(n *fit.Node, a fit.Alternative) bool {
-	for i, d := range n.Devices {
-		if a.Candidates.Has(i) && d.Use.Shape != gpu.Whole {
-			return false
-		}
-	}
-	return a.Count > 1
-}
-
-// maxProgress is how many parts a demand may have to be served at its best.
-const maxProgress = 32
-
-// fewSteps is where the search for the best gives up: it goes on where the search for any stops.
-const fewSteps = 8_000
-
-// cheapest tries every way and keeps the greatest worth that one leaves.
-type cheapest struct {
-	exhaustive
-	most int32
-}
-
-func (c *cheapest) device(r, from int) {
-	if c.steps++; c.steps > fewSteps {
-		return
-	}
-	if r == len(c.picks) {
-		c.most = max(c.most, worth(c.node, c.occupied))
-		return
-	}
-	a := c.demand.Requests[r].Alternatives[0]
-	if len(c.picks[r].Devices) == a.Count {
-		c.device(r+1, 0)
-		return
-	}
-	for device := from; device < len(c.node.Devices); device++ {
-		if !a.Candidates.Has(device) {
-			continue
-		}
-		g := c.node.Devices[device].GPU
-		before := c.occupied[g]
-		c.picks[r].Devices = append(c.picks[r].Devices, device)
-		next, err := before.Take(use(c.node, &a, device))
-		if err == nil && consistent(c.node, c.demand, c.picks) == nil {
-			c.occupied[g] = next
-			c.device(r, device+1)
-		}
-		c.occupied[g] = before
-		c.picks[r].Devices = c.picks[r].Devices[:len(c.picks[r].Devices)-1]
-	}
 }
 
 // TestTeamsTakeTheBestSet compares whole GPUs with every set of as many idle ones, across constraints.

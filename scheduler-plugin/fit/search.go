@@ -1,16 +1,16 @@
 package fit
 
-// search finds devices for several requests, or for requests with constraints. It is exact:
+// search finds devices for several requests, or for requests with constraints. If there are any, it finds some:
 //
 //  1. matchAttributes: each combination of values is tried (fixMatchValues). With fixed values they only exclude devices.
 //  2. Equal requests are one group (groupRequests), so that equal requests are not permuted.
-//  3. Every GPU lists the parts of the requirements that it can serve (enumerateAssignments).
-//  4. The lists are combined GPU by GPU (combineAssignments).
+//  3. The groups are served greedily (serveGreedily), which is enough in almost all cases.
+//  4. Otherwise every GPU lists the parts of the requirements that it can serve (enumerateAssignments).
+//  5. The lists are combined GPU by GPU (combineAssignments).
 //
 // GPUs of a node depend on each other only through the number of devices that each group still needs and the values
-// that a distinctAttribute has used. That is what makes step 4 possible, where a search over devices would be
-// exponential. Sets of several whole GPUs are the exception, since their quality depends on links between GPUs: they
-// are chosen before (planner).
+// that a distinctAttribute has used. That is what makes step 5 possible, where a search over devices would be
+// exponential.
 //
 // A search that exceeds the budget ends with the best result so far.
 type search struct {
@@ -23,8 +23,8 @@ type search struct {
 	values []int32
 	// distinct numbers the values of distinctAttributes.
 	distinct distinctNumbers
-	// limit is the largest number of progresses that is searched exhaustively (maxProgress).
-	limit int
+	// anyResult ends the search with the first result.
+	anyResult bool
 	// best is the best result so far, nil if there is none.
 	best *plannedChoice
 }
@@ -39,44 +39,41 @@ type plannedChoice struct {
 // planFor returns the best result for these alternatives, by request, nil if there is none or if the budget is exceeded
 // before one is found. Undecided requests are not served.
 func (s *nodeView) planFor(req *Requirements, alternatives []int) *plannedChoice {
-	return s.searchFor(req, alternatives, maxProgress)
+	c := newSearch(s, req, alternatives)
+	return c.run(c.planFixedValues)
 }
 
-// searchFor is planFor with another limit of the progresses that are searched exhaustively. With 0, the first result is
-// returned.
-func (s *nodeView) searchFor(req *Requirements, alternatives []int, limit int) *plannedChoice {
-	if !s.budget.Spend(len(req.Requests) * (1 + len(req.Constraints))) {
-		return nil
+// run calls plan for all fixed values, and returns the best result.
+func (c *search) run(plan func()) *plannedChoice {
+	if c.budget.Spend(len(c.requirements.Requests) * (1 + len(c.requirements.Constraints))) {
+		c.fixMatchValues(0, plan)
 	}
-	c := newSearch(s, req, alternatives)
-	c.limit = limit
-	c.fixMatchValues(0)
 	return c.best
 }
 
 func newSearch(s *nodeView, req *Requirements, alternatives []int) *search {
 	c := &search{
 		nodeView: s, requirements: req, alternatives: alternatives, groups: groupRequests(req, alternatives),
-		limit: maxProgress, values: make([]int32, len(req.Constraints)),
+		values: make([]int32, len(req.Constraints)),
 	}
 	c.distinct = newDistinctNumbers(c)
 	return c
 }
 
-// fixMatchValues plans with every combination of values of the matchAttributes from the constraint on.
-func (c *search) fixMatchValues(constraint int) {
+// fixMatchValues calls plan for every combination of values of the matchAttributes from the constraint on.
+func (c *search) fixMatchValues(constraint int, plan func()) {
 	switch {
 	case !c.budget.Spend(len(c.groups)*len(c.node.Devices)/8 + 1):
 	case !c.hasEnoughDevices():
 	case constraint == len(c.values):
-		c.planFixedValues()
+		plan()
 	case c.requirements.Constraints[constraint].Distinct || !c.isBinding(constraint):
-		c.fixMatchValues(constraint + 1)
+		c.fixMatchValues(constraint+1, plan)
 	default:
 		for _, value := range c.possibleValues(constraint) {
 			c.values[constraint] = value
-			c.fixMatchValues(constraint + 1)
-			if c.budget.Exceeded() || c.best != nil && c.limit == 0 {
+			c.fixMatchValues(constraint+1, plan)
+			if c.budget.Exceeded() || c.best != nil && c.anyResult {
 				return
 			}
 		}

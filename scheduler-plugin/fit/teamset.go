@@ -9,84 +9,68 @@ import (
 
 // teamSet is a set of whole GPUs for a group, and the values of distinctAttributes that are used with it.
 type teamSet struct {
-	devices, gpus []int
-	distinct      distinctValues
+	devices  []int
+	distinct distinctValues
 }
 
-// bestTeamSets returns the best sets for the group among the GPUs that are not taken, at most maxTeamSets, the best one
-// first.
-//
-// All subsets of the right size are enumerated, and the best ones kept by insertion into a sorted list: at most 12,870
-// subsets, of 8 out of 16 GPUs. Nodes without tables get one set, by the heuristic ChooseByPairs.
-func (p *planner) bestTeamSets(group int, before distinctValues) []teamSet {
-	t := p.teamOfGroup(group)
-	k := p.groups[group].perRequest
+// bestTeamSet returns the best set for the group among the GPUs that are not taken, and false if there is none. All subsets of
+// the right size are compared: at most 12,870, of 8 out of 16 GPUs. Nodes without tables use the heuristic ChooseByPairs.
+func (g *greedy) bestTeamSet(group int) (teamSet, bool) {
+	t := g.teamOfGroup(group)
+	k := g.groups[group].perRequest
 	if len(t.idle) < k {
-		return nil
+		return teamSet{}, false
 	}
-	if p.tables == nil {
-		set, ok := p.teamSetOf(t, group, t.wiring.ChooseByPairs(slices.Clone(t.idle), k), before)
-		if !ok {
-			return nil
-		}
-		return []teamSet{set}
+	if g.tables == nil {
+		return g.teamSetOf(t, group, t.wiring.ChooseByPairs(slices.Clone(t.idle), k))
 	}
-	var best []topology.Set
-	bySet := map[topology.Set]teamSet{}
+	var best topology.Set
+	var found teamSet
 	for set := range topology.SetOf(t.idle).Subsets(k) {
-		if !p.budget.Spend(1 + k/4) {
+		if !g.budget.Spend(1 + k/4) {
 			break
 		}
-		at, _ := slices.BinarySearchFunc(best, set, t.compareSets)
-		if at == maxTeamSets {
+		if best != 0 && t.compareSets(set, best) >= 0 {
 			continue
 		}
-		d, ok := p.teamSetOf(t, group, set.Members(), before)
-		if !ok {
-			continue
+		if possible, ok := g.teamSetOf(t, group, set.Members()); ok {
+			best, found = set, possible
 		}
-		bySet[set] = d
-		best = slices.Insert(best, at, set)
-		best = best[:min(len(best), maxTeamSets)]
 	}
-	all := make([]teamSet, len(best))
-	for i, set := range best {
-		all[i] = bySet[set]
-	}
-	return all
+	return found, best != 0
 }
 
 // teamOfGroup returns the GPUs that the group can still get.
-func (p *planner) teamOfGroup(group int) *team {
-	t := &team{nodeView: p.nodeView, device: make([]int, len(p.gpus))}
+func (g *greedy) teamOfGroup(group int) *team {
+	t := &team{nodeView: g.nodeView, device: make([]int, len(g.gpus))}
 	for i := range t.device {
 		t.device[i] = -1
 	}
-	for device := range p.groups[group].alternative.Candidates.all {
-		g := p.node.Devices[device].GPU
-		if t.device[g] < 0 && p.gpus[g].idle && p.allowsDevice(group, device) && !slices.Contains(p.taken, g) {
-			t.device[g] = device
+	for device := range g.groups[group].alternative.Candidates.all {
+		at := g.node.Devices[device].GPU
+		if t.device[at] < 0 && g.left.GPUs[at].Occupancy.Idle() && g.allowsDevice(group, device) {
+			t.device[at] = device
 		}
 	}
-	for g, device := range t.device {
+	for at, device := range t.device {
 		if device >= 0 {
-			t.idle = append(t.idle, g)
+			t.idle = append(t.idle, at)
 		}
 	}
 	return t
 }
 
 // teamSetOf returns the set of these GPUs, and false if a distinctAttribute excludes it.
-func (p *planner) teamSetOf(t *team, group int, gpus []int, before distinctValues) (teamSet, bool) {
-	d := teamSet{gpus: gpus, distinct: before}
-	for _, g := range gpus {
+func (g *greedy) teamSetOf(t *team, group int, gpus []int) (teamSet, bool) {
+	set := teamSet{distinct: g.distinct}
+	for _, at := range gpus {
 		var ok bool
-		if d.distinct, ok = p.addDistinct(d.distinct, group, t.device[g]); !ok {
-			return d, false
+		if set.distinct, ok = g.addDistinct(set.distinct, group, t.device[at]); !ok {
+			return set, false
 		}
-		d.devices = append(d.devices, t.device[g])
+		set.devices = append(set.devices, t.device[at])
 	}
-	return d, true
+	return set, true
 }
 
 // compareSets returns a negative number if a is the better set: the better ring, then the lower value, then the smaller
