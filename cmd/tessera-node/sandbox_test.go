@@ -92,6 +92,7 @@ func (h *machine) agent(t *testing.T, observer prepare.Observer) (*prepare.Prepa
 // noConsumers has claims.
 type noConsumers struct{}
 
+func (noConsumers) Running(context.Context) map[prepare.Ref]bool    { return nil }
 func (noConsumers) Held(context.Context, prepare.Ref) (bool, error) { return false, nil }
 func (noConsumers) Allocated(context.Context, prepare.Ref) (prepare.Claim, error) {
 	return prepare.Claim{}, prepare.ErrNoClaim

@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -51,11 +54,17 @@ type Config struct {
 // the caller serializes calls for one daemon.
 type Pods struct {
 	Config
+
+	mu sync.Mutex
+	// listed are the daemons of the pods that the API server last listed, less those that were released since; until is
+	// when it is to be called again.
+	listed []prepare.Daemon
+	until  time.Time
 }
 
 var _ prepare.Daemons = (*Pods)(nil)
 
-// New returns the daemons of the node. It holds no state: pods and folders are the source.
+// New returns the daemons of the node. Pods and folders are their only source.
 func New(c Config) *Pods { return &Pods{Config: c} }
 
 // Ensure makes the daemon run with the configuration and returns when its supervisor reports exactly this configuration
@@ -245,6 +254,9 @@ func (p *Pods) Release(ctx context.Context, name string) error {
 	if err := p.release(ctx, name); err != nil {
 		return fmt.Errorf("stop MPS daemon %s: %w", name, err)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listed = slices.DeleteFunc(p.listed, func(d prepare.Daemon) bool { return d.Name == name })
 	return nil
 }
 
@@ -292,18 +304,17 @@ func (p *Pods) deletePod(ctx context.Context, name string) error {
 	return p.deletePodByUID(ctx, pod)
 }
 
-// List returns the daemons of the node with Name, GPU and ClaimUID, ordered by name: those that have a pod, and those
-// that have only a folder.
+// listPeriod is the minimum time between two lists of the node's pods; the maximum is twice as long. A daemon has its
+// folder from before the creation of its pod until its end, so that only the pods of folders that others removed, as a
+// boot does, are found later.
+const listPeriod = 15 * time.Minute
+
+// List returns the daemons of the node with Name, GPU and ClaimUID, ordered by name: those that have a folder, and those
+// that had a pod when the API server was last called, at most twice listPeriod ago.
 func (p *Pods) List(ctx context.Context) ([]prepare.Daemon, error) {
-	pods, err := p.pods().List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{
-		MatchLabels: map[string]string{nameLabel: daemonName, nodeLabel: labelValue(p.Node)},
-	})})
+	daemons, err := p.withPods(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list MPS daemons: %w", err)
-	}
-	var daemons []prepare.Daemon
-	for _, pod := range pods.Items {
-		daemons = append(daemons, prepare.Daemon{Name: pod.Labels[instanceLabel], GPU: pod.Labels[gpuLabel], ClaimUID: pod.Labels[claimLabel]})
 	}
 	states, err := p.States()
 	if err != nil {
@@ -314,6 +325,32 @@ func (p *Pods) List(ctx context.Context) ([]prepare.Daemon, error) {
 	}
 	slices.SortStableFunc(daemons, func(a, b prepare.Daemon) int { return strings.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(daemons, func(a, b prepare.Daemon) bool { return a.Name == b.Name }), nil
+}
+
+// withPods returns the daemons of the node that have a pod and were not released since it was listed.
+func (p *Pods) withPods(ctx context.Context) ([]prepare.Daemon, error) {
+	p.mu.Lock()
+	listed, until := slices.Clone(p.listed), p.until
+	p.mu.Unlock()
+	if time.Now().Before(until) {
+		return listed, nil
+	}
+	pods, err := p.pods().List(ctx, metav1.ListOptions{
+		LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: map[string]string{nameLabel: daemonName, nodeLabel: labelValue(p.Node)}}),
+		// The API server has an index of pods by node.
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", p.Node).String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	listed = nil
+	for _, pod := range pods.Items {
+		listed = append(listed, prepare.Daemon{Name: pod.Labels[instanceLabel], GPU: pod.Labels[gpuLabel], ClaimUID: pod.Labels[claimLabel]})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listed, p.until = listed, time.Now().Add(listPeriod+rand.N(listPeriod)) //nolint:gosec // it only spreads the requests of the nodes
+	return slices.Clone(listed), nil
 }
 
 // Processes implements prepare.Daemons: the processes that hold the daemon's lock. It requires the host's PID namespace.

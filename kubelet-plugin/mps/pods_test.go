@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -640,6 +641,50 @@ func TestListAndStates(t *testing.T) {
 	if diff := cmp.Diff(want, list); err != nil || diff != "" {
 		t.Errorf("List without the pod: %v (-want +got):\n%s", err, diff)
 	}
+}
+
+// The pods of the node are listed at the start and then every quarter to half an hour. Until the list succeeds, it is repeated. What it found is
+// forgotten when it is released.
+func TestListReadsPodsSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		lists, busy := 0, true
+		client.PrependReactor("list", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+			lists++
+			return busy, nil, apierrors.NewTooManyRequests("busy", 1)
+		})
+		orphan := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Labels: map[string]string{
+			nameLabel: daemonName, nodeLabel: node, instanceLabel: shared.Name, gpuLabel: shared.GPU,
+		}}}
+		p := New(Config{Node: node, Client: client, Namespace: namespace, Pod: "agent-1", Dir: t.TempDir()})
+		orphan.Name = p.podName(shared.Name)
+		if err := client.Tracker().Add(orphan); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			if found, err := p.List(t.Context()); !apierrors.IsTooManyRequests(err) {
+				t.Errorf("while the API server is busy: %v, %v", found, err)
+			}
+			<-time.After(time.Minute)
+		}
+		busy, lists = false, 0
+		for minute := range 600 {
+			found, err := p.List(t.Context())
+			if err != nil || len(found) != 1 {
+				t.Fatalf("minute %d: %v, %v", minute, found, err)
+			}
+			<-time.After(time.Minute)
+		}
+		if lists < 20 || lists > 40 {
+			t.Errorf("%d lists in 10 hours", lists)
+		}
+		if err := p.Release(t.Context(), shared.Name); err != nil {
+			t.Fatal(err)
+		}
+		if found, err := p.List(t.Context()); err != nil || len(found) != 0 {
+			t.Errorf("after its release: %v, %v", found, err)
+		}
+	})
 }
 
 // podOf returns the pod of one of several daemons.

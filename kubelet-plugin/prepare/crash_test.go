@@ -189,7 +189,7 @@ func reconcileIt(r *trial, p *Preparer) error {
 	}
 	// Claim by claim on this goroutine, where the kill is caught.
 	for _, c := range claims {
-		if err := p.reconcile(quiet(r.t), c); err != nil {
+		if err := p.reconcile(quiet(r.t), c, nil); err != nil {
 			return err
 		}
 	}

@@ -55,6 +55,17 @@ func newHistory(t *testing.T, locks string, seed uint64) *history {
 // grace is the time for which a claim is missing before it is released, in minutes.
 const grace = 10
 
+// Running implements Claims.
+func (h *history) Running(context.Context) map[Ref]bool {
+	running := map[Ref]bool{}
+	if h.up && h.blindTo != UsedByKubelet {
+		for _, ref := range h.known {
+			running[ref] = true
+		}
+	}
+	return running
+}
+
 // Held implements Claims.
 func (h *history) Held(_ context.Context, r Ref) (bool, error) {
 	if _, there := h.allocated[r.UID]; there {
@@ -151,7 +162,7 @@ func (h *history) reconcile(dies int) {
 		h.t.Fatal(err)
 	}
 	for _, c := range claims {
-		if dead, _ := survive(func() error { return p.reconcile(quiet(h.t), c) }); dead {
+		if dead, _ := survive(func() error { return p.reconcile(quiet(h.t), c, h.Running(h.t.Context())) }); dead {
 			return
 		}
 	}

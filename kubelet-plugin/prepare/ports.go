@@ -108,8 +108,11 @@ type Inventory interface {
 // ErrNoClaim is returned when the API server does not have the claim.
 var ErrNoClaim = errors.New("no such claim")
 
-// Claims reads claims from the API server. A claim is identified by all fields of its Ref.
+// Claims reads claims from kubelet and the API server. A claim is identified by all fields of its Ref.
 type Claims interface {
+	// Running returns the claims of pods that kubelet runs, as far as they can be determined on the node. Held is not called for them: they are held,
+	// whether the API server has them or not.
+	Running(ctx context.Context) map[Ref]bool
 	// Held reports whether the API server or kubelet has the claim, or had it until recently. If that cannot be determined, it is held. The error
 	// wraps InUse if the API server does not have the claim any more, and names what holds it.
 	Held(ctx context.Context, claim Ref) (bool, error)

@@ -612,6 +612,30 @@ func TestReconcile(t *testing.T) {
 	clean(t, w)
 }
 
+// Claims of running pods are verified without a read of the API server, which may not have them any more.
+func TestReconcileDoesNotReadRunningClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	runs, ended := claim("runs", w.slice(0, 19, 0)), claim("ended", w.slice(0, 19, 1))
+	mustPrepare(t, p, runs)
+	mustPrepare(t, p, ended)
+	var reported []string
+	p.Reconciled = func(claim Ref, _ []Answer) { reported = append(reported, claim.Name) }
+	p.Claims = outside{gone: map[string]bool{runs.UID: true, ended.UID: true}, running: map[Ref]bool{runs.Ref: true}}
+	if err := p.Reconcile(quiet(t)); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"runs"}, reported); diff != "" {
+		t.Errorf("kept (-want +got):\n%s", diff)
+	}
+	p.Claims = outside{err: errors.New("no answer"), running: map[Ref]bool{runs.Ref: true}}
+	if err := p.Reconcile(quiet(t)); err != nil {
+		t.Errorf("without the API server: %v", err)
+	}
+	sound(t, w)
+}
+
 func TestReconcileCannotList(t *testing.T) {
 	t.Parallel()
 	for _, call := range []string{"list-records", "list-specs"} {

@@ -152,7 +152,7 @@ func (w *walk) reconcile(t *rapid.T) {
 		_, _ = w.call(m, func(ctx context.Context, p *Preparer) error {
 			claims, err := p.storedClaims()
 			for _, c := range claims {
-				err = errors.Join(err, p.reconcile(ctx, c))
+				err = errors.Join(err, p.reconcile(ctx, c, nil))
 			}
 			return errors.Join(err, p.releaseOrphanDaemons(ctx))
 		})

@@ -12,7 +12,7 @@ import (
 // Reconcile corrects the state of every claim that no other call has locked:
 //   - Claims in state Unpreparing and Preparing are released; kubelet calls again for the latter.
 //   - Records of another boot are deleted.
-//   - Prepared claims that are not held any more (Config.Claims) are released; the others are verified, and their CDI specs written again.
+//   - Prepared claims that are not running or held any more (Config.Claims) are released; the others are verified, and their CDI specs written again.
 //   - A claim that kubelet has not unprepared is not released while a process uses its devices, or if that cannot be determined (InUse).
 //   - Unreadable records are rebuilt.
 //   - CDI specs and MPS daemons without a claim are removed.
@@ -24,12 +24,13 @@ func (p *Preparer) Reconcile(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reconcile: %w", err)
 	}
+	running := p.Claims.Running(ctx)
 	errs := make([]error, len(claims))
 	var group sync.WaitGroup
 	for i, claim := range claims {
 		group.Go(func() {
 			logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(claim.Namespace, claim.Name), "claimUID", claim.UID)
-			if err := p.reconcile(klog.NewContext(ctx, logger), claim); err != nil {
+			if err := p.reconcile(klog.NewContext(ctx, logger), claim, running); err != nil {
 				errs[i] = fmt.Errorf("reconcile claim %s (%s): %w", claim, claim.UID, err)
 			}
 		})
@@ -63,8 +64,8 @@ func (p *Preparer) storedClaims() ([]Ref, error) {
 	return claims, nil
 }
 
-// reconcile corrects the state of one claim, unless another call has its lock.
-func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
+// reconcile corrects the state of one claim, unless another call has its lock. The running claims were read before.
+func (p *Preparer) reconcile(ctx context.Context, claim Ref, running map[Ref]bool) error {
 	if err := claim.validate(); err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 			return err
 		}
 	}
-	keep, doubt := p.shouldKeep(ctx, r)
+	keep, doubt := p.shouldKeep(ctx, r, running)
 	unlock, err := p.locks.acquireGPUs(ctx, r.touched(), r.Ref)
 	if err != nil {
 		return errors.Join(doubt, err)
@@ -115,14 +116,16 @@ func (p *Preparer) releaseUnused(ctx context.Context, r Record) error {
 	return p.releaseClaim(ctx, r)
 }
 
-// shouldKeep reports whether the claim is kept: it was prepared in this boot, or its record is damaged, and it may be in use. If that cannot be
-// determined, it is kept and the error returned.
-func (p *Preparer) shouldKeep(ctx context.Context, r Record) (bool, error) {
+// shouldKeep reports whether the claim is kept: it was prepared in this boot, or its record is damaged, and it is one of the running ones or may be in
+// use. If that cannot be determined, it is kept and the error returned.
+func (p *Preparer) shouldKeep(ctx context.Context, r Record, running map[Ref]bool) (bool, error) {
 	switch {
 	case r.State == stateDamaged:
 		return true, nil
 	case r.State != StatePrepared, r.BootID != p.BootID:
 		return false, nil
+	case running[r.Ref]:
+		return true, nil
 	}
 	held, err := p.Claims.Held(ctx, r.Ref)
 	if err != nil {

@@ -249,7 +249,12 @@ type outside struct {
 	claims map[string]Claim
 	gone   map[string]bool
 	err    error
+	// running are those of pods that kubelet runs.
+	running map[Ref]bool
 }
+
+// Running implements Claims.
+func (o outside) Running(context.Context) map[Ref]bool { return o.running }
 
 // Held implements Claims.
 func (o outside) Held(_ context.Context, r Ref) (bool, error) { return !o.gone[r.UID], o.err }

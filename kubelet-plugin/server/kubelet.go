@@ -27,38 +27,60 @@ const kubeletTimeout = 5 * time.Second
 // Has reports whether kubelet lists a container with the claim or has not unprepared it. The error means that this cannot be determined: kubelet does
 // not run, for example.
 func (k Kubelet) Has(ctx context.Context, claim prepare.Ref) (bool, error) {
-	stored, err := k.stores(claim)
+	prepared, err := k.prepared()
 	if err != nil {
-		return false, fmt.Errorf("read kubelet's claims: %w", err)
+		return false, err
 	}
-	if stored {
-		return true, nil
+	for _, p := range prepared {
+		if p.UID == claim.UID {
+			return true, nil
+		}
 	}
-	listed, err := k.lists(ctx, claim)
-	if err != nil {
-		return false, fmt.Errorf("list the containers of kubelet: %w", err)
-	}
-	return listed, nil
+	listed, err := k.listed(ctx)
+	return listed[nameOf(claim)], err
 }
 
-// lists reports whether a container of the pod resources API has the claim, whose UID the API does not contain.
-func (k Kubelet) lists(ctx context.Context, claim prepare.Ref) (bool, error) {
+// Running returns the claims that kubelet has prepared and lists in a container.
+func (k Kubelet) Running(ctx context.Context) (map[prepare.Ref]bool, error) {
+	prepared, err := k.prepared()
+	if err != nil {
+		return nil, err
+	}
+	listed, err := k.listed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	running := map[prepare.Ref]bool{}
+	for _, claim := range prepared {
+		if listed[nameOf(claim)] {
+			running[claim] = true
+		}
+	}
+	return running, nil
+}
+
+// nameOf returns the claim without its UID, which the pod resources API does not contain.
+func nameOf(claim prepare.Ref) prepare.Ref {
+	return prepare.Ref{Namespace: claim.Namespace, Name: claim.Name}
+}
+
+// listed returns the names of the claims of the containers in the pod resources API.
+func (k Kubelet) listed(ctx context.Context) (map[prepare.Ref]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, kubeletTimeout)
 	defer cancel()
 	pods, err := podresources.List(ctx, k.Socket)
 	if err != nil {
-		return false, err
+		return nil, fmt.Errorf("list the containers of kubelet: %w", err)
 	}
+	listed := map[prepare.Ref]bool{}
 	for _, pod := range pods {
 		for _, container := range pod.GetContainers() {
 			for _, resource := range container.GetDynamicResources() {
-				if resource.GetClaimNamespace() == claim.Namespace && resource.GetClaimName() == claim.Name {
-					return true, nil
-				}
+				listed[prepare.Ref{Namespace: resource.GetClaimNamespace(), Name: resource.GetClaimName()}] = true
 			}
 		}
 	}
-	return false, nil
+	return listed, nil
 }
 
 // The format of the state file. Source: kubelet/cm/dra/state/checkpoint.go of Kubernetes 1.33 to 1.37.
@@ -71,34 +93,41 @@ type (
 	}
 	stateData struct {
 		APIVersion         string `json:"apiVersion"`
-		ClaimInfoStateList []struct{ ClaimUID string }
+		ClaimInfoStateList []struct{ ClaimUID, ClaimName, Namespace string }
 	}
 )
 
-// stores reports whether the state file has the claim. A file of another format is an error.
-func (k Kubelet) stores(claim prepare.Ref) (bool, error) {
-	text, err := os.ReadFile(k.State)
+// prepared returns the claims of the state file. A file of another format is an error.
+func (k Kubelet) prepared() ([]prepare.Ref, error) {
+	claims, err := readState(k.State)
 	if err != nil {
-		return false, err
+		return nil, fmt.Errorf("read kubelet's claims: %w", err)
+	}
+	return claims, nil
+}
+
+func readState(path string) ([]prepare.Ref, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
 	}
 	var file stateFile
 	var data stateData
 	if err := json.Unmarshal(text, &file); err != nil {
-		return false, fmt.Errorf("%s: %w", k.State, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if crc32.ChecksumIEEE([]byte(file.Data)) != file.Checksum {
-		return false, fmt.Errorf("%s: the checksum does not match", k.State)
+		return nil, fmt.Errorf("%s: the checksum does not match", path)
 	}
 	if err := json.Unmarshal([]byte(file.Data), &data); err != nil {
-		return false, fmt.Errorf("%s: %w", k.State, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if data.APIVersion != stateVersion {
-		return false, fmt.Errorf("%s: version %q is not supported, only %s", k.State, data.APIVersion, stateVersion)
+		return nil, fmt.Errorf("%s: version %q is not supported, only %s", path, data.APIVersion, stateVersion)
 	}
+	var claims []prepare.Ref
 	for _, stored := range data.ClaimInfoStateList {
-		if stored.ClaimUID == claim.UID {
-			return true, nil
-		}
+		claims = append(claims, prepare.Ref{UID: stored.ClaimUID, Namespace: stored.Namespace, Name: stored.ClaimName})
 	}
-	return false, nil
+	return claims, nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -22,7 +23,7 @@ type lister struct {
 }
 
 func (lister) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
-	resources := []*podresources.DynamicResource{{ClaimNamespace: "ns", ClaimName: "listed"}}
+	resources := []*podresources.DynamicResource{{ClaimNamespace: "ns", ClaimName: "listed"}, {ClaimNamespace: "ns", ClaimName: "running"}}
 	return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{
 		{Containers: []*podresources.ContainerResources{{}, {DynamicResources: resources}}},
 	}}, nil
@@ -34,7 +35,9 @@ func newKubelet(t *testing.T) Kubelet {
 	dir := folder(t)
 	k := Kubelet{Socket: filepath.Join(dir, "kubelet.sock"), State: filepath.Join(dir, "dra_manager_state")}
 	storeClaims(t, k, `{"kind":"DRACheckpoint","apiVersion":"checkpoint.dra.kubelet.k8s.io/v1","ClaimInfoStateList":[`+
-		`{"ClaimUID":"uid-stored","ClaimName":"stored","Namespace":"ns","PodUIDs":{"p":{}},"DriverState":{"gpu.tessera.dev":{"Devices":[]}}}]}`)
+		`{"ClaimUID":"uid-stored","ClaimName":"stored","Namespace":"ns","PodUIDs":{"p":{}},"DriverState":{"gpu.tessera.dev":{"Devices":[]}}},`+
+		`{"ClaimUID":"uid-running","ClaimName":"running","Namespace":"ns","PodUIDs":{"q":{}}},`+
+		`{"ClaimUID":"uid-older","ClaimName":"stored","Namespace":"other","PodUIDs":{"r":{}}}]}`)
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", k.Socket)
 	if err != nil {
 		t.Fatal(err)
@@ -70,6 +73,14 @@ func TestKubeletHasClaims(t *testing.T) {
 	}
 }
 
+// A claim runs that is in both sources: kubelet unprepares it before the claim can be released.
+func TestKubeletRunsClaims(t *testing.T) {
+	running, err := newKubelet(t).Running(t.Context())
+	if diff := cmp.Diff(map[prepare.Ref]bool{named("running"): true}, running); err != nil || diff != "" {
+		t.Errorf("running claims: %v (-want +got):\n%s", err, diff)
+	}
+}
+
 // What kubelet has cannot be determined: each source is needed for that.
 func TestKubeletThatCannotBeRead(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -97,6 +108,9 @@ func TestKubeletThatCannotBeRead(t *testing.T) {
 		test.change(t, &k)
 		if known, err := k.Has(t.Context(), named("other")); known || err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("kubelet %s: %t, %v", name, known, err)
+		}
+		if running, err := k.Running(t.Context()); len(running) > 0 || err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("kubelet %s: running %v, %v", name, running, err)
 		}
 	}
 }

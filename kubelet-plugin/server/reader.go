@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/api/wire"
@@ -39,6 +40,8 @@ type Reader struct {
 type Consumers interface {
 	// Has reports whether containers of the claim may exist.
 	Has(ctx context.Context, claim prepare.Ref) (bool, error)
+	// Running returns the claims that kubelet has prepared for pods that it still runs.
+	Running(ctx context.Context) (map[prepare.Ref]bool, error)
 }
 
 // NewReader returns a reader of claims for the driver. The inventory resolves names of devices.
@@ -77,9 +80,19 @@ func (r *Reader) Read(object *resourceapi.ResourceClaim) (prepare.Claim, error) 
 	return claim, nil
 }
 
+// Running implements prepare.Claims: the claims of pods that kubelet runs. It makes no request to the API server. If kubelet cannot be
+// read, there are none.
+func (r *Reader) Running(ctx context.Context) map[prepare.Ref]bool {
+	running, err := r.kubelet.Running(ctx)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Claims of running pods not read, all claims are read from the API server", "reason", err.Error())
+	}
+	return running
+}
+
 // Allocated reads the claim from the API server; prepare.ErrNoClaim if it is deleted, was replaced or is not allocated.
 func (r *Reader) Allocated(ctx context.Context, ref prepare.Ref) (prepare.Claim, error) {
-	object, err := r.object(ctx, ref)
+	object, err := r.object(ctx, ref, metav1.GetOptions{})
 	if err != nil {
 		return prepare.Claim{}, err
 	}
@@ -87,9 +100,12 @@ func (r *Reader) Allocated(ctx context.Context, ref prepare.Ref) (prepare.Claim,
 }
 
 // Held reports whether the claim may still be in use: true until it was missing in the API server for claimGoneGrace and kubelet does not have it
-// either. The error is InUse if only kubelet has it, or if kubelet cannot be read.
+// either. The error is InUse if only kubelet has it, or if kubelet cannot be read. A claim that the API server's cache has costs no read of its storage.
 func (r *Reader) Held(ctx context.Context, ref prepare.Ref) (bool, error) {
-	_, err := r.object(ctx, ref)
+	_, err := r.object(ctx, ref, metav1.GetOptions{ResourceVersion: anyVersion})
+	if errors.Is(err, prepare.ErrNoClaim) { // or the cache does not have it yet
+		_, err = r.object(ctx, ref, metav1.GetOptions{})
+	}
 	gone := errors.Is(err, prepare.ErrNoClaim)
 	if err != nil && !gone {
 		return true, err
@@ -128,9 +144,12 @@ func (r *Reader) goneForLong(ref prepare.Ref, gone bool) bool {
 	return time.Since(since) >= claimGoneGrace
 }
 
+// anyVersion is the resource version of reads that the API server's watch cache serves, possibly with an older state.
+const anyVersion = "0"
+
 // object gets the claim if it is allocated.
-func (r *Reader) object(ctx context.Context, ref prepare.Ref) (*resourceapi.ResourceClaim, error) {
-	object, err := r.client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+func (r *Reader) object(ctx context.Context, ref prepare.Ref, options metav1.GetOptions) (*resourceapi.ResourceClaim, error) {
+	object, err := r.client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, options)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("get claim %s: %w", ref, prepare.ErrNoClaim)

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,9 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
@@ -115,6 +119,13 @@ type consumers struct {
 	err   error
 }
 
+func (c *consumers) Running(context.Context) (map[prepare.Ref]bool, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	return map[prepare.Ref]bool{named("runs"): true}, nil
+}
+
 func (c *consumers) Has(context.Context, prepare.Ref) (bool, error) { return c.known, c.err }
 
 func TestHeldDuringGracePeriod(t *testing.T) {
@@ -157,4 +168,90 @@ func TestHeldDuringGracePeriod(t *testing.T) {
 			t.Error("a claim that the API server has is let go of")
 		}
 	})
+}
+
+// While the API server refuses reads, nothing is released; afterwards a claim that was deleted meanwhile is.
+func TestHeldWhileAPIServerIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := gputest.Node(t, "h100x2")
+		client := fake.NewClientset(allocated("here", node), allocated("deleted", node))
+		busy := false
+		client.PrependReactor("get", "resourceclaims", func(k8stesting.Action) (bool, k8sruntime.Object, error) {
+			return busy, nil, apierrors.NewTooManyRequests("busy", 1)
+		})
+		reader := NewReader(driver, client, inventory(node), &consumers{})
+		released := func(minutes int) (names []string) {
+			t.Helper()
+			for range minutes {
+				for _, name := range []string{"here", "deleted"} {
+					held, err := reader.Held(t.Context(), named(name))
+					if !held && !slices.Contains(names, name) {
+						names = append(names, name)
+					}
+					if apierrors.IsTooManyRequests(err) != busy {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+				<-time.After(time.Minute)
+			}
+			return names
+		}
+		if names := released(1); len(names) > 0 {
+			t.Errorf("released: %v", names)
+		}
+		busy = true
+		if err := client.ResourceV1().ResourceClaims("ns").Delete(t.Context(), "deleted", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if names := released(10); len(names) > 0 {
+			t.Errorf("released while the API server was busy: %v", names)
+		}
+		busy = false
+		if names := released(11); !slices.Equal(names, []string{"deleted"}) {
+			t.Errorf("released afterwards: %v", names)
+		}
+	})
+}
+
+// A claim that the watch cache has is not read from the storage; one that only the cache lacks is held.
+func TestHeldReadsCacheFirst(t *testing.T) {
+	node := gputest.Node(t, "h100x2")
+	client := fake.NewClientset(allocated("here", node), allocated("new", node))
+	var versions []string
+	client.PrependReactor("get", "resourceclaims", func(action k8stesting.Action) (bool, k8sruntime.Object, error) {
+		get, ok := action.(k8stesting.GetActionImpl)
+		if !ok {
+			t.Fatalf("a %T", action)
+		}
+		versions = append(versions, get.GetOptions.ResourceVersion)
+		missing := get.Name == "new" && get.GetOptions.ResourceVersion == "0"
+		return missing, nil, apierrors.NewNotFound(resourceapi.Resource("resourceclaims"), get.Name)
+	})
+	reader := NewReader(driver, client, inventory(node), &consumers{})
+	for name, want := range map[string][]string{"here": {"0"}, "new": {"0", ""}} {
+		versions = nil
+		if held, err := reader.Held(t.Context(), named(name)); !held || err != nil {
+			t.Errorf("%s: held %t, %v", name, held, err)
+		}
+		if !slices.Equal(versions, want) || len(reader.gone) > 0 {
+			t.Errorf("%s: read at versions %q, want %q; gone: %v", name, versions, want, reader.gone)
+		}
+	}
+}
+
+// The claims of running pods are known without the API server, if kubelet can be read.
+func TestRunningMakesNoRequest(t *testing.T) {
+	client := fake.NewClientset()
+	kubelet := &consumers{}
+	reader := NewReader(driver, client, nil, kubelet)
+	if running := reader.Running(t.Context()); !running[named("runs")] {
+		t.Errorf("running: %v", running)
+	}
+	kubelet.err = errors.New("connection refused")
+	if running := reader.Running(t.Context()); len(running) > 0 {
+		t.Errorf("running according to a kubelet that cannot be read: %v", running)
+	}
+	if actions := client.Actions(); len(actions) > 0 {
+		t.Errorf("requests: %v", actions)
+	}
 }
