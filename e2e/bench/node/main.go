@@ -21,7 +21,7 @@ const peer = "no-op plugin"
 // options are the durations of the run.
 type options struct {
 	rounds, waves, restarts, upgrades int
-	idle                              time.Duration
+	idle, steady                      time.Duration
 }
 
 func main() {
@@ -34,6 +34,7 @@ func main() {
 	flag.IntVar(&o.restarts, "restarts", 5, "start the agent, and delete its slices, this often")
 	flag.IntVar(&o.upgrades, "upgrades", 3, "upgrade the agent this often")
 	flag.DurationVar(&o.idle, "idle", time.Minute, "watch the idle agent this long")
+	flag.DurationVar(&o.steady, "steady", 5*time.Minute, "count the requests of the agent with prepared claims this long")
 	flag.Parse()
 	os.Exit(report.Main("node", func(ctx context.Context, r *report.Report) error { return measure(ctx, r, o) }))
 }
@@ -46,7 +47,7 @@ func measure(ctx context.Context, r *report.Report, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, bed.Close()) }()
 	b := &bench{Bed: bed, options: o}
-	for _, part := range []func(context.Context) error{b.latency, b.latencyOnDisk, b.wave, b.idleness, b.publishing, b.upgrade} {
+	for _, part := range []func(context.Context) error{b.latency, b.latencyOnDisk, b.wave, b.idleness, b.reads, b.publishing, b.upgrade} {
 		if err := part(ctx); err != nil {
 			return err
 		}

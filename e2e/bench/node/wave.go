@@ -10,6 +10,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
 // The smallest profile of an H100 and its number per GPU.
@@ -46,19 +47,9 @@ func (b *bench) wavesOf(ctx context.Context, which kind) (report.Samples, float6
 	defer p.Kill()
 	defer k.Close()
 	b.Doing("56 slices at once, %d times", b.waves)
-	var claims []*drapb.Claim
-	for g := range h.Hardware.GPUs {
-		for start := range perGPU {
-			device, err := h.Slice(g, smallest, start)
-			if err != nil {
-				return nil, 0, err
-			}
-			claim, err := h.Claim(ctx, fmt.Sprintf("slice-%d-%d", g, start), []gpu.Device{device})
-			if err != nil {
-				return nil, 0, err
-			}
-			claims = append(claims, claim)
-		}
+	claims, err := b.smallestSlices(ctx, h)
+	if err != nil {
+		return nil, 0, err
 	}
 	var samples report.Samples
 	var most float64
@@ -78,6 +69,25 @@ func (b *bench) wavesOf(ctx context.Context, which kind) (report.Samples, float6
 		}
 	}
 	return samples, most, nil
+}
+
+// smallestSlices creates a claim for each of the smallest MIG devices of the host.
+func (b *bench) smallestSlices(ctx context.Context, h *harness.Host) ([]*drapb.Claim, error) {
+	var claims []*drapb.Claim
+	for g := range h.Hardware.GPUs {
+		for start := range perGPU {
+			device, err := h.Slice(g, smallest, start)
+			if err != nil {
+				return nil, err
+			}
+			claim, err := h.Claim(ctx, fmt.Sprintf("slice-%d-%d", g, start), []gpu.Device{device})
+			if err != nil {
+				return nil, err
+			}
+			claims = append(claims, claim)
+		}
+	}
+	return claims, nil
 }
 
 // together calls do for every claim at once and returns the first error.

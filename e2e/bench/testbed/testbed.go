@@ -28,6 +28,8 @@ type Bed struct {
 	Plane  *harness.Plane
 	// Agent and Hook are the programs as released.
 	Agent, Hook string
+	// AuditLog is the API server's log of reads and watches.
+	AuditLog string
 
 	hosts int
 }
@@ -65,10 +67,18 @@ func Open(ctx context.Context, r *report.Report) (b *Bed, err error) {
 	if err != nil {
 		return nil, err
 	}
+	policy := filepath.Join(dir, "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return nil, err
+	}
+	b.AuditLog = filepath.Join(dir, "audit.log")
 	r.Doing("starting an API server")
-	b.Plane, err = harness.StartPlane(ctx, dir, programs)
+	b.Plane, err = harness.StartPlane(ctx, dir, programs, "--audit-policy-file="+policy, "--audit-log-path="+b.AuditLog, "--audit-log-maxsize=0")
 	return b, err
 }
+
+// auditPolicy selects what AuditLog contains.
+const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, verbs: [get, list, watch]}, {level: None}]\n"
 
 // Close ends the API server and removes the folder.
 func (b *Bed) Close() error {

@@ -31,8 +31,8 @@ type Plane struct {
 	processes  []*Process
 }
 
-// StartPlane starts etcd and the API server in dir and waits until the API server answers. Stop ends them.
-func StartPlane(ctx context.Context, dir string, programs binaries.Folders) (_ *Plane, err error) {
+// StartPlane starts etcd and the API server, with further arguments, in dir and waits until the API server answers. Stop ends them.
+func StartPlane(ctx context.Context, dir string, programs binaries.Folders, args ...string) (_ *Plane, err error) {
 	p := &Plane{Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	defer func() {
 		if err != nil {
@@ -57,12 +57,12 @@ func StartPlane(ctx context.Context, dir string, programs binaries.Folders) (_ *
 	if err != nil {
 		return nil, err
 	}
-	err = p.start(dir, filepath.Join(programs[binaries.Kubernetes], "kube-apiserver"), "--etcd-servers="+etcd, "--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", server.Number), "--permit-port-sharing", "--tls-cert-file="+own.certificate, "--tls-private-key-file="+own.key, "--token-auth-file="+own.tokens,
+	err = p.start(dir, filepath.Join(programs[binaries.Kubernetes], "kube-apiserver"), append([]string{"--etcd-servers=" + etcd, "--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", server.Number), "--permit-port-sharing", "--tls-cert-file=" + own.certificate, "--tls-private-key-file=" + own.key, "--token-auth-file=" + own.tokens,
 		"--authorization-mode=RBAC", "--allow-privileged", "--disable-admission-plugins=ServiceAccount",
 		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement", // as OpenShift has it
 		"--service-cluster-ip-range=10.0.0.0/24",
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+own.public, "--service-account-signing-key-file="+own.private)
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + own.public, "--service-account-signing-key-file=" + own.private}, args...)...)
 	if err != nil {
 		return nil, err
 	}
