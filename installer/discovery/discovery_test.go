@@ -360,7 +360,7 @@ func TestLostGPUNode(t *testing.T) {
 	})
 }
 
-func TestReadsCDI(t *testing.T) {
+func TestReadRuntime(t *testing.T) {
 	enabled := "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = true\n"
 	tests := map[string]struct {
 		runtime, config string
@@ -388,10 +388,25 @@ func TestReadsCDI(t *testing.T) {
 			if test.config != "" {
 				put(t, root, map[string]string{"etc/containerd/config.toml": test.config})
 			}
-			if got := at(root).readsCDI(test.runtime); got != test.want {
-				t.Errorf("got %t", got)
+			if got, nvidia := at(root).readRuntime(test.runtime); got != test.want || nvidia != "" {
+				t.Errorf("got %t, %q", got, nvidia)
 			}
 		})
+	}
+}
+
+// NVIDIA's runtime as the default is found in the configuration of each runtime.
+func TestReadNVIDIARuntime(t *testing.T) {
+	for runtime, files := range map[string]map[string]string{
+		"containerd://1.7.27": {"etc/containerd/config.toml": "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\ndefault_runtime_name = 'nvidia'\n"},
+		"containerd://2.2.1":  {"etc/containerd/config.toml": "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd]\ndefault_runtime_name = 'nvidia'\n"},
+		"cri-o://1.33.4":      {"etc/crio/crio.conf.d/99-nvidia.conf": "[crio.runtime]\ndefault_runtime = 'nvidia'\n"},
+	} {
+		root := t.TempDir()
+		put(t, root, files)
+		if _, nvidia := at(root).readRuntime(runtime); nvidia != "nvidia" {
+			t.Errorf("%s: got %q", runtime, nvidia)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/containerd"
+	"github.com/tessera-gpu/tessera/installer/host/crio"
 	"github.com/tessera-gpu/tessera/installer/host/survey"
 )
 
@@ -48,26 +49,32 @@ func (h Host) Look(containerRuntime string) (v1alpha1.HardwareStatus, error) {
 	if status.SecureBoot, err = survey.SecureBoot(h.Roots); err != nil {
 		return v1alpha1.HardwareStatus{}, err
 	}
-	status.CDI = h.readsCDI(containerRuntime)
+	status.CDI, status.NVIDIARuntime = h.readRuntime(containerRuntime)
 	return status, nil
 }
 
-// readsCDI reports whether the configured runtime reads CDI specs: CRI-O 1.23 and newer do by default, containerd 2.0 and newer unless its configuration
-// disables it, containerd 1.7 if its configuration enables it. If that cannot be read or parsed, it returns false: the toolkit then reports the error.
-func (h Host) readsCDI(containerRuntime string) bool {
+// readRuntime reports whether the configured runtime reads CDI specs, and its default handler if that is NVIDIA's. CRI-O 1.23 and newer read them by
+// default, containerd 2.0 and newer unless its configuration disables it, containerd 1.7 if its configuration enables it. If the configuration of containerd
+// cannot be read or parsed, cdi is false: the toolkit then reports the error.
+func (h Host) readRuntime(containerRuntime string) (cdi bool, nvidia string) {
 	name, version, _ := strings.Cut(containerRuntime, "://")
+	files := containerd.OnHost{Roots: h.Roots}
 	switch name {
 	case "containerd":
 		load := containerd.Load
 		if AtLeast(version, 2, 0) {
 			load = containerd.LoadMigrated
 		}
-		config, err := load(containerd.OnHost{Roots: h.Roots}, h.ContainerdConfig)
-		return err == nil && AtLeast(version, 1, 7) && config.CDI(h.CDI)
+		config, err := load(files, h.ContainerdConfig)
+		if err != nil {
+			return false, ""
+		}
+		return AtLeast(version, 1, 7) && config.CDI(h.CDI), config.NVIDIARuntime()
 	case "cri-o":
-		return AtLeast(version, 1, 23)
+		nvidia, _ = crio.NVIDIARuntime(files)
+		return AtLeast(version, 1, 23), nvidia
 	}
-	return false
+	return false, ""
 }
 
 // AtLeast compares the first two numbers of a version, which may begin with v and end with anything.

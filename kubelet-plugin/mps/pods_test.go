@@ -643,8 +643,8 @@ func TestListAndStates(t *testing.T) {
 	}
 }
 
-// The pods of the node are listed at the start and then every quarter to half an hour. Until the list succeeds, it is repeated. What it found is
-// forgotten when it is released.
+// The pods of the node are listed at the start and then every quarter to half an hour. Until the list succeeds, it is repeated. A daemon that was
+// released is not listed any more.
 func TestListReadsPodsSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()

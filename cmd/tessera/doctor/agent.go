@@ -27,7 +27,22 @@ func (n *nodeState) agentFindings() []Finding {
 	if n.gpuNode == nil || n.gpuNode.Status.Agent == nil {
 		return found
 	}
+	found = append(found, n.runtimeFindings()...)
 	return append(found, n.agentStatusFindings(*n.gpuNode.Status.Agent)...)
+}
+
+// runtimeFindings returns a finding if containers get GPUs of the node without a claim.
+func (n *nodeState) runtimeFindings() []Finding {
+	hardware := n.gpuNode.Status.Hardware
+	if hardware == nil || hardware.GPUs == 0 || hardware.NVIDIARuntime == "" {
+		return nil
+	}
+	return []Finding{{
+		Severity: gpu.Warning.String(), Reason: ReasonNVIDIARuntimeDefault,
+		Message: fmt.Sprintf("%s runs containers with the handler %s by default: those with NVIDIA_VISIBLE_DEVICES in their image or pod get GPUs without a claim",
+			hardware.Runtime, hardware.NVIDIARuntime),
+		NextStep: "remove default_runtime_name from containerd's configuration (default_runtime from CRI-O's) and restart the runtime",
+	}}
 }
 
 // readyCondition returns the Ready condition of the Node object, nil without one.

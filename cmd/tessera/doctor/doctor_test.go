@@ -401,6 +401,12 @@ func TestFindings(t *testing.T) {
 			func(h *nodesScene) { h.gpuNode.Status.Agent.GPUs = 7 },
 			"gpu-a", "Critical", ReasonGPUsMissing, []string{"lists 7 of the 8 GPUs"}, nil,
 		},
+		"NVIDIA's runtime as the default": {
+			func(h *nodesScene) {
+				h.gpuNode.Status.Hardware.Runtime, h.gpuNode.Status.Hardware.NVIDIARuntime = "containerd://2.2.1", "nvidia"
+			},
+			"gpu-a", "Warning", ReasonNVIDIARuntimeDefault, []string{"containerd://2.2.1", "handler nvidia", "remove default_runtime_name"}, nil,
+		},
 		"missing ResourceSlices": {
 			func(h *nodesScene) {
 				for _, object := range h.Objects {

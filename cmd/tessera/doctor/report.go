@@ -101,6 +101,7 @@ const (
 	ReasonPoolRefused              Reason = "PoolRefused"              // pool that no agent publishes: of another node, or beyond a bound
 	ReasonDriverMissing            Reason = "DriverMissing"            // GPUs without a driver
 	ReasonGPUsMissing              Reason = "GPUsMissing"              // the driver lists fewer GPUs than the PCI bus
+	ReasonNVIDIARuntimeDefault     Reason = "NVIDIARuntimeDefault"     // the default handler gives GPUs to containers without a claim
 	ReasonMaintenance              Reason = "Maintenance"              // GPUs out of service for the installer's work
 	ReasonNotInService             Reason = "NotInService"             // node that the installer has not brought into service
 	ReasonRebootRequired           Reason = "RebootRequired"           // pending reboot request

@@ -18,10 +18,10 @@ func LoadMigrated(files Files, path string) (Config, error) {
 		if d.Version > 1 {
 			config.Version = d.Version
 		} else {
-			maps.Copy(former, d.Plugins["cri"])
+			merge(former, d.Plugins["cri"])
 		}
-		maps.Copy(former, d.Plugins[CRI])
-		maps.Copy(current, d.Plugins[CRIRuntime])
+		merge(former, d.Plugins[CRI])
+		merge(current, d.Plugins[CRIRuntime])
 	})
 	if err != nil {
 		return Config{}, err
@@ -32,4 +32,16 @@ func LoadMigrated(files Files, path string) (Config, error) {
 	}
 	maps.Copy(config.Section, current)
 	return config, nil
+}
+
+// merge adds the keys of a table to another one, those of nested tables one by one.
+func merge(to, from map[string]any) {
+	for key, value := range from {
+		inner, isTable := value.(map[string]any)
+		if outer, both := to[key].(map[string]any); both && isTable {
+			merge(outer, inner)
+			continue
+		}
+		to[key] = value
+	}
 }
