@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 	"github.com/tessera-gpu/tessera/cmd/tessera/migrate"
+	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 	"github.com/tessera-gpu/tessera/cmd/tessera/plan"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
 )
@@ -36,6 +38,7 @@ func command(program string) *cobra.Command {
 	if plugin, is := strings.CutPrefix(name, pluginPrefix); is {
 		root.Annotations[cobra.CommandDisplayNameAnnotation] = "kubectl " + strings.ReplaceAll(plugin, "_", "-")
 	}
+	root.SetErr(output.Messages(os.Stderr))
 	flags.Add(root.PersistentFlags())
 	root.AddCommand(
 		gpus.Command(&flags), doctor.Command(&flags), claims.Command(&flags), explain.Command(&flags),

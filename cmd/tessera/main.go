@@ -16,7 +16,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := command(os.Args[0]).ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "tessera:", err)
+		fmt.Fprintln(output.Messages(os.Stderr), "tessera:", err)
 		os.Exit(output.Status(err))
 	}
 }

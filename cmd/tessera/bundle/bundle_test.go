@@ -43,9 +43,9 @@ func scene(t *testing.T) *clustertest.Scene {
 	s := clustertest.Everyday(t)
 	for _, object := range s.Objects {
 		if pod, ok := object.(*corev1.Pod); ok {
-			pod.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: secret, "kept": "yes"}
+			pod.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: secret, "foreign": secret, "gpu.tessera.dev/scheduler": "default"}
 			pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-			pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "train:1", Env: []corev1.EnvVar{
+			pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "train:1", Command: []string{"sh", "-c"}, Args: []string{"login " + secret}, Env: []corev1.EnvVar{
 				{Name: "TOKEN", Value: secret},
 				{Name: "KEY", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "key"}}},
 			}}}
@@ -57,14 +57,17 @@ func scene(t *testing.T) *clustertest.Scene {
 	s.Add(
 		&corev1.Pod{
 			ObjectMeta: named("tessera-node-x"),
-			Spec:       corev1.PodSpec{NodeName: "gpu-a", Containers: []corev1.Container{{Name: "agent", Args: []string{"--config=/etc/tessera/node.yaml"}, Env: []corev1.EnvVar{{Name: "LEVEL", Value: "4"}}}}},
+			Spec:       corev1.PodSpec{NodeName: "gpu-a", Containers: []corev1.Container{{Name: "agent", Args: []string{"--config=/etc/tessera/node.yaml"}, Env: []corev1.EnvVar{{Name: "LEVEL", Value: secret}}}}},
 			Status:     corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "agent", RestartCount: 2}}},
 		},
 		&corev1.Pod{
-			ObjectMeta: named("tessera-node-y"), Spec: corev1.PodSpec{NodeName: "gpu-b", Containers: []corev1.Container{{Name: "agent"}}},
+			ObjectMeta: named("tessera-node-y"), Spec: corev1.PodSpec{NodeName: "gpu-b", Containers: []corev1.Container{{Name: "agent", Command: []string{"agent", "--token", secret, "--proxy=http://u:" + secret + "@proxy:3128"}}}},
 			Status: corev1.PodStatus{Phase: corev1.PodPending},
 		},
-		&appsv1.DaemonSet{ObjectMeta: named("tessera-node")},
+		&appsv1.DaemonSet{ObjectMeta: named("tessera-node"), Spec: appsv1.DaemonSetSpec{Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"vault.example.com/inject": secret}},
+			Spec:       corev1.PodSpec{InitContainers: []corev1.Container{{Name: "i", Env: []corev1.EnvVar{{Name: "A", Value: secret}}}}},
+		}}},
 		&corev1.ConfigMap{ObjectMeta: named("tessera-node-config"), Data: map[string]string{"node.yaml": "kind: NodeConfig"}},
 		&corev1.ConfigMap{ObjectMeta: named("kube-root-ca.crt")},
 		&corev1.Secret{ObjectMeta: named("pull"), StringData: map[string]string{"password": secret}},
@@ -162,10 +165,10 @@ func TestBundle(t *testing.T) {
 		"doctor.txt":               {"unhealthy", "memory slices 1 are withheld"},
 		"doctor.json":              {`"kind": "DoctorReport"`},
 		"gpunodes.yaml":            {"apiVersion: tessera.dev/v1alpha1", "kind: GPUNode", "name: gpu-a"},
-		"pods.yaml":                {"apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Pod\n", "name: train-0", "kept: \"yes\"", "value: <redacted>", "key: key", "image: train:1"},
+		"pods.yaml":                {"apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Pod\n", "name: train-0", "foreign: <redacted>", "gpu.tessera.dev/scheduler: default", "value: <redacted>", "- <redacted>", "key: key", "image: train:1"},
 		"resourceslices.yaml":      {"apiVersion: resource.k8s.io/v1", "kind: ResourceSlice", "gpu-0000-52-00-0-mig-19-0"},
 		"events.yaml":              {"event one", "event three", "event four"},
-		"tessera-system/pods.yaml": {"name: LEVEL\n        value: \"4\""},
+		"tessera-system/pods.yaml": {"name: LEVEL\n        value: <redacted>", "- --config=/etc/tessera/node.yaml\n", "- --token\n", "--proxy=http://<redacted>@proxy:3128"},
 		"tessera-system/metrics/gpu-a-tessera-node-x.txt":     {"tessera_gpus 8"},
 		"tessera-system/gatherinfo/gpu-a-tessera-node-x.json": {"tessera-node-x agent [tessera-node gatherinfo --config=/etc/tessera/node.yaml]"},
 		"tessera-system/configmaps.yaml":                      {"kind: NodeConfig"},
@@ -209,6 +212,31 @@ func TestBundleWithoutPermissions(t *testing.T) {
 	files, _ := bundle(t, scene(t), nil, runner{err: errors.New("exec is not allowed")})
 	if want := "node hardware: agent tessera-node-x on gpu-a: exec is not allowed\n"; files["errors.txt"] != want {
 		t.Errorf("errors.txt %q, want %q", files["errors.txt"], want)
+	}
+}
+
+// Values that may be secrets are removed from arguments; the rest is kept.
+func TestRedactSecrets(t *testing.T) {
+	for argument, want := range map[string]string{
+		"--v=4":                                    "--v=4",
+		"--config=/etc/x.yaml":                     "--config=/etc/x.yaml",
+		"--password=" + secret:                     "--password=<redacted>",
+		"--registry-credentials=" + secret:         "--registry-credentials=<redacted>",
+		"export API_TOKEN='a " + secret + "'; run": "export API_TOKEN=<redacted>; run",
+		`{"apiKey": "` + secret + `", "b": 1}`:     `{"apiKey": <redacted>, "b": 1}`,
+		"Authorization: Bearer " + secret:          "Authorization: <redacted> <redacted>",
+		"https://user:" + secret + "@host/path":    "https://<redacted>@host/path",
+		"-H X: Basic " + secret:                    "-H X: Basic <redacted>",
+	} {
+		arguments := []any{argument}
+		if redactSecrets(arguments); arguments[0] != want {
+			t.Errorf("%s: got %s, want %s", argument, arguments[0], want)
+		}
+	}
+	arguments := []any{"--secret", secret, "--token", "--v", "4"}
+	redactSecrets(arguments)
+	if diff := cmp.Diff([]any{"--secret", "<redacted>", "--token", "--v", "4"}, arguments); diff != "" {
+		t.Errorf("separate values (-want +got):\n%s", diff)
 	}
 }
 

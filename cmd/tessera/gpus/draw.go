@@ -47,7 +47,7 @@ func Draw(s *output.Screen, list List, detail Detail, now time.Time) {
 		s.Line()
 	}
 	for _, problem := range list.Problems {
-		s.Text("! " + problem + "\n")
+		s.Text("! " + problem)
 	}
 }
 

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -57,10 +58,15 @@ func formatNames(formats []Format) string {
 
 // WriteJSON writes the value as indented JSON.
 func WriteJSON(out io.Writer, value any) error {
-	encoder := json.NewEncoder(out)
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	_, err := io.WriteString(out, escapeJSON(text.String()))
+	return err
 }
 
 // Write writes the value as JSON or YAML. For any other format it writes nothing and written is false.
@@ -87,9 +93,7 @@ func (s *Screen) Table(header []string, rows [][]string) {
 	for _, row := range append([][]string{header}, rows...) {
 		cells := slices.Clone(row)
 		for i := range cells {
-			if cells[i] == "" {
-				cells[i] = "-"
-			}
+			cells[i] = cmp.Or(escape(cells[i], ""), "-")
 		}
 		// Writing to memory does not fail.
 		_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))

@@ -73,11 +73,12 @@ func NewScreen(out io.Writer, mode string) (*Screen, error) {
 	return s, nil
 }
 
-// Line writes the parts as one line without trailing spaces.
+// Line writes the parts as one line without trailing spaces. What a terminal could interpret is escaped.
 func (s *Screen) Line(parts ...Part) {
 	left := s.Width
 	var line strings.Builder
 	for _, p := range parts {
+		p.Text = escape(p.Text, "")
 		if s.Cut {
 			p.Text = cut(p.Text, left)
 			left -= utf8.RuneCountInString(p.Text)
@@ -113,8 +114,8 @@ func (s *Screen) Wrap(first Part, indent int, rest Part) {
 	s.Line(append(parts, Part{rest.Style, line.String()})...)
 }
 
-// Text writes the text unchanged.
-func (s *Screen) Text(text string) { s.write(text) }
+// Text writes the text as one line, which is never cut off. What a terminal could interpret is escaped.
+func (s *Screen) Text(text string) { s.write(escape(text, "") + "\n") }
 
 // Err returns the first write error.
 func (s *Screen) Err() error { return s.err }
