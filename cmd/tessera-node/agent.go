@@ -20,6 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/dra-driver/publish"
 	"github.com/tessera-gpu/tessera/dra-driver/smi"
 	"github.com/tessera-gpu/tessera/internal/host/bootid"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/exporter"
@@ -101,7 +102,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	if err != nil {
 		return nil, err
 	}
-	records, err := checkpoint.Open(filepath.Join(c.data(), claimsFolder), logUnreadable(ctx))
+	records, err := checkpoint.Open(disk.Host{}, filepath.Join(c.data(), claimsFolder), logUnreadable(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	// Opening the driver can take seconds. It precedes Join, because an agent that no longer leads does not save health
 	// records.
 	a.inventory = inventory.New(ctx, inventory.Config{Node: c.node, Hardware: a.hardware, Records: records})
-	if a.instance, err = handover.Join(filepath.Join(c.data(), instancesFolder), cmp.Or(c.podUID, withoutPod)); err != nil {
+	if a.instance, err = handover.Join(disk.Host{}, filepath.Join(c.data(), instancesFolder), cmp.Or(c.podUID, withoutPod)); err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/host/unload"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/maintenance"
@@ -20,7 +21,7 @@ func (a *agent) newGPUNodeController(c config, client gpunode.Client, boot strin
 	if !c.gpuNode {
 		return nil, nil
 	}
-	gate, err := maintenance.OpenGate(filepath.Join(c.data(), gateFolder), c.namespace, a.instance.Leads)
+	gate, err := maintenance.OpenGate(disk.Host{}, filepath.Join(c.data(), gateFolder), c.namespace, a.instance.Leads)
 	if err != nil {
 		return nil, err
 	}

@@ -11,13 +11,14 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/dra-driver/health"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 )
 
 // newMonitor creates the monitor of the GPUs' health, which passes the stored faults to the inventory. Nothing is published
 // before.
 func (a *agent) newMonitor(ctx context.Context, c config, boot string, records *checkpoint.Store, registry prometheus.Registerer) (err error) {
-	store, err := checkpoint.OpenHealth(filepath.Join(c.data(), healthFolder), logUnreadable(ctx))
+	store, err := checkpoint.OpenHealth(disk.Host{}, filepath.Join(c.data(), healthFolder), logUnreadable(ctx))
 	if err != nil {
 		return err
 	}

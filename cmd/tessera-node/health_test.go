@@ -15,7 +15,7 @@ import (
 
 // Faults in effect are told of, by GPU and kind, by the agent that speaks for the node.
 func TestFaultMetrics(t *testing.T) {
-	store, err := checkpoint.OpenHealth(t.TempDir(), func(path string, err error) { t.Errorf("%s: %v", path, err) })
+	store, err := checkpoint.OpenHealth(nil, t.TempDir(), func(path string, err error) { t.Errorf("%s: %v", path, err) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 )
@@ -15,13 +16,13 @@ import (
 // versions are kept.
 func (c config) installHook(ctx context.Context) (string, error) {
 	dir := filepath.Join(c.data(), hooksFolder)
-	program, err := hook.Install(c.hook, dir)
+	program, err := hook.Install(disk.Host{}, c.hook, dir)
 	if err != nil {
 		return "", err
 	}
 	used, exists, err := cdi.HookPrograms(c.cdi)
 	if err == nil && exists {
-		err = hook.RemoveUnused(dir, append(used, program))
+		err = hook.RemoveUnused(disk.Host{}, dir, append(used, program))
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Former versions of the hook program are kept")

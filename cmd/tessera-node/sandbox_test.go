@@ -67,7 +67,7 @@ func newMachine(t *testing.T) *machine {
 // agent joins the parts as the agent does, anew over the same host.
 func (h *machine) agent(t *testing.T, observer prepare.Observer) (*prepare.Preparer, *inventory.Inventory) {
 	t.Helper()
-	records, err := checkpoint.Open(filepath.Join(h.top, "claims"), func(path string, err error) { t.Errorf("%s: %v", path, err) })
+	records, err := checkpoint.Open(nil, filepath.Join(h.top, "claims"), func(path string, err error) { t.Errorf("%s: %v", path, err) })
 	if err != nil {
 		t.Fatal(err)
 	}

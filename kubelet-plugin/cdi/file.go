@@ -8,11 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	cdispec "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 // The names of the files: runtimes read the files with this extension.
@@ -25,7 +25,7 @@ const (
 
 func claimFile(uid string) string { return claimPrefix + uid + extension }
 
-// writeSpec checks the spec against the host and replaces the file atomically.
+// writeSpec checks the spec against the host and replaces the file atomically. The folder is emptied by a reboot.
 func (s *Specs) writeSpec(name string, spec *cdispec.Spec) error {
 	if err := s.validateSpec(spec); err != nil {
 		return err
@@ -34,29 +34,10 @@ func (s *Specs) writeSpec(name string, spec *cdispec.Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.config.Dir, 0o755); err != nil {
+	if err := disk.MakeFolder(s.config.Files, s.config.Dir, 0o755); err != nil {
 		return err
 	}
-	return atomicfile.Write(s.path(name), append(text, '\n'), atomicfile.Options{Mode: 0o644})
-}
-
-// removeTemporaryFiles removes the temporary files of processes that died during a write. A write takes far less than a
-// minute.
-func (s *Specs) removeTemporaryFiles() error {
-	files, err := filepath.Glob(atomicfile.TemporaryGlob(s.path(ownPrefix)))
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		info, err := os.Lstat(file)
-		if err != nil || time.Since(info.ModTime()) < time.Minute {
-			continue
-		}
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+	return atomicfile.Write(s.path(name), append(text, '\n'), atomicfile.Options{Mode: 0o644, Volatile: true, Files: s.config.Files})
 }
 
 // HookPrograms returns the host paths of the programs that the common spec in the folder names; false without a spec.

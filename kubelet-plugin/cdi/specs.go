@@ -11,6 +11,8 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/params"
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
@@ -28,6 +30,8 @@ type Config struct {
 	// Leads reports whether this process writes the common spec: of two agents that overlap in an upgrade only the
 	// newest does. It may be called for every claim.
 	Leads func() bool
+	// Files is the file system of the specs; nil means the host's.
+	Files disk.FileSystem
 }
 
 // Specs writes the specs of one node. It is safe for concurrent use; the caller serializes calls for one claim.
@@ -50,7 +54,7 @@ func (s *Specs) Refresh() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fingerprint = ""
-	if err := errors.Join(s.refresh(), s.removeTemporaryFiles()); err != nil {
+	if err := errors.Join(s.refresh(), atomicfile.RemoveTemporary(s.config.Files, s.path(ownPrefix))); err != nil {
 		return fmt.Errorf("refresh the common CDI spec: %w", err)
 	}
 	return nil
@@ -117,8 +121,7 @@ func (s *Specs) extras(driver driverroot.Driver, devices []prepare.Prepared) ([]
 
 // Remove removes the claim's spec. A missing spec is not an error.
 func (s *Specs) Remove(claimUID string) error {
-	err := os.Remove(s.path(claimFile(claimUID)))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := disk.RemoveIfExists(s.config.Files, s.path(claimFile(claimUID))); err != nil {
 		return fmt.Errorf("remove CDI spec of claim %s: %w", claimUID, err)
 	}
 	return nil

@@ -2,143 +2,206 @@ package checkpoint
 
 import (
 	"errors"
-	"io/fs"
-	"os"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk/disktest"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// disk is a file system that records the calls that make a write durable, and fails the call that fail names.
-type disk struct {
-	calls []string
-	fail  string
-}
+// The folders of the tests are two levels below the disk's: their parents are made, too.
+const (
+	claimsOfDisk = "plugin/claims"
+	healthOfDisk = "plugin/health"
+)
 
-var errDisk = errors.New("input/output error")
-
-func (d *disk) call(name, path string) error {
-	call := name + " " + filepath.Base(path)
-	d.calls = append(d.calls, call)
-	if call == d.fail {
-		return errDisk
-	}
-	return nil
-}
-
-func (d *disk) OpenFile(path string, flag int, mode fs.FileMode) (atomicfile.File, error) {
-	file, err := os.OpenFile(path, flag, mode)
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
-		return nil, err
-	}
-	return &diskFile{File: file, disk: d}, nil
-}
-
-func (d *disk) Rename(from, to string) error {
-	if err := d.call("rename", from); err != nil {
-		return err
-	}
-	return os.Rename(from, to)
-}
-
-func (d *disk) Remove(path string) error {
-	if err := d.call("remove", path); err != nil {
-		return err
-	}
-	return os.Remove(path)
-}
-
-type diskFile struct {
-	*os.File
-	disk *disk
-}
-
-func (f *diskFile) Write(text []byte) (int, error) {
-	if err := f.disk.call("write", f.Name()); err != nil {
-		return 0, err
-	}
-	return f.File.Write(text)
-}
-
-func (f *diskFile) Sync() error {
-	if err := f.disk.call("sync", f.Name()); err != nil {
-		return err
-	}
-	return f.File.Sync()
-}
-
-// A record is durable when Save returns: its content is synced before it replaces the old one, and then its folder is
-// synced. Otherwise a power failure could leave an empty or the old record of a claim that was reported to kubelet as
-// prepared.
-func TestSaveSyncsRecord(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "claims")
-	s, _ := open(t, dir)
-	d := &disk{}
-	s.files = d
-	if err := s.Save(whole("a", "gpu-0")); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"write .a.json.tmp", "sync .a.json.tmp", "rename .a.json.tmp", "sync claims"}
-	if diff := cmp.Diff(want, d.calls); diff != "" {
-		t.Errorf("Save (-want +got):\n%s", diff)
+}
+
+func storeOn(t *testing.T, d *disktest.Disk) *Store {
+	t.Helper()
+	s, err := Open(d, filepath.Join(d.Dir(), claimsOfDisk), func(string, error) {})
+	must(t, err)
+	return s
+}
+
+// viewRecords is what the next agent finds.
+func viewRecords(dir string) (string, error) {
+	s, err := Open(nil, filepath.Join(dir, claimsOfDisk), func(string, error) {})
+	if err != nil {
+		return "", err
 	}
-	d.calls = nil
-	if err := s.Delete("a"); err != nil {
-		t.Fatal(err)
+	var text []string
+	for _, uid := range []string{"a", "b"} {
+		r, err := s.Load(uid)
+		var unreadable *prepare.UnreadableRecord
+		switch {
+		case err == nil:
+			text = append(text, fmt.Sprintf("%s %s on %s", uid, r.State, r.Wanted[0].Device))
+		case errors.As(err, &unreadable):
+			text = append(text, uid+" unreadable")
+		case !errors.Is(err, prepare.ErrNoRecord):
+			return "", err
+		}
 	}
-	if !slices.Contains(d.calls, "remove a.json") || d.calls[len(d.calls)-1] != "sync claims" {
-		t.Errorf("Delete: %v, want the removal and then a sync of the folder", d.calls)
+	records, err := s.List()
+	return fmt.Sprintf("%s of %d records", strings.Join(text, ", "), len(records)), err
+}
+
+// damageOnDisk replaces the record with a damaged one.
+func damageOnDisk(t *testing.T, d *disktest.Disk, uid string) {
+	t.Helper()
+	path := filepath.Join(d.Dir(), claimsOfDisk, uid+suffix)
+	must(t, atomicfile.Write(path, []byte("damaged"), atomicfile.Options{Mode: 0o600, SingleWriter: true, Volatile: true, Files: d}))
+}
+
+// A record is on the disk when Save returns, and gone when Delete returns, whatever a power failure does with what was not synced. Each sync is needed.
+func TestRecordsSurvivePowerFailures(t *testing.T) {
+	t.Parallel()
+	sites := disktest.MutateSyncs(t, func(d *disktest.Disk) {
+		s := storeOn(t, d)
+		do := func(err error) {
+			t.Helper()
+			must(t, err)
+			d.Returned()
+		}
+		leaving := whole("a", "gpu-0")
+		leaving.State = prepare.StateUnpreparing
+		do(s.Save(whole("a", "gpu-0")))
+		do(s.Save(whole("b", "gpu-1")))
+		do(s.Save(leaving))
+		do(s.Delete("a"))
+		damageOnDisk(t, d, "b")
+		if _, err := s.Load("b"); err == nil {
+			t.Error("a damaged record was loaded")
+		}
+		do(s.Save(whole("b", "gpu-2")))
+		do(s.Delete("b"))
+	}, viewRecords)
+	if !slices.ContainsFunc(sites, func(site string) bool { return strings.Contains(site, "store.go") }) {
+		t.Errorf("the store does not sync: %v", sites)
 	}
 }
 
-// A record that cannot be made durable is an error, and the old one stays unless it has been replaced already.
-func TestSaveReportsFailedSync(t *testing.T) {
+func TestRecordsWithDiskFaults(t *testing.T) {
 	t.Parallel()
-	for fail, want := range map[string]string{
-		"write .a.json.tmp": "gpu-0", "sync .a.json.tmp": "gpu-0", "rename .a.json.tmp": "gpu-0", "sync claims": "gpu-1",
+	for name, operation := range map[string]struct {
+		before, do func(s *Store) error
+		// full is set for an operation that needs no space.
+		full bool
+	}{
+		"open": {before: nil, do: func(*Store) error { return nil }},
+		"save": {do: func(s *Store) error { return s.Save(whole("a", "gpu-0")) }},
+		"save again": {
+			before: func(s *Store) error { return s.Save(whole("a", "gpu-0")) },
+			do:     func(s *Store) error { return s.Save(whole("a", "gpu-1")) },
+		},
+		"delete": {
+			before: func(s *Store) error { return s.Save(whole("a", "gpu-0")) },
+			do:     func(s *Store) error { return s.Delete("a") }, full: true,
+		},
 	} {
-		dir := filepath.Join(t.TempDir(), "claims")
-		s, _ := open(t, dir)
-		if err := s.Save(whole("a", "gpu-0")); err != nil {
-			t.Fatal(err)
-		}
-		s.files = &disk{fail: fail}
-		if err := s.Save(whole("a", "gpu-1")); !errors.Is(err, errDisk) {
-			t.Errorf("%s fails: Save returned %v", fail, err)
-		}
-		r, err := s.Load("a")
-		if err != nil || r.Wanted[0].Device != want {
-			t.Errorf("%s fails: record %+v, %v, want that of %s", fail, r, err, want)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tried := disktest.TryFaults(t, func(d *disktest.Disk) disktest.Case {
+				var s *Store
+				open := func() (err error) {
+					s, err = Open(d, filepath.Join(d.Dir(), claimsOfDisk), func(path string, err error) { t.Errorf("%s: %v", path, err) })
+					return err
+				}
+				return disktest.Case{
+					Before: func() error {
+						if operation.before == nil {
+							return nil
+						}
+						return errors.Join(open(), operation.before(s))
+					},
+					Do: func() error {
+						if err := open(); err != nil {
+							return err
+						}
+						return operation.do(s)
+					},
+					State:    func() (string, error) { return viewRecords(d.Dir()) },
+					Succeeds: func(f disktest.Fault) bool { return operation.full && disktest.IsFull(f) },
+				}
+			})
+			t.Logf("%d faults", tried)
+		})
 	}
 }
 
-func TestSaveHealthSyncs(t *testing.T) {
+func healthOn(t *testing.T, d *disktest.Disk) *Health {
+	t.Helper()
+	h, err := OpenHealth(d, filepath.Join(d.Dir(), healthOfDisk), func(string, error) {})
+	must(t, err)
+	return h
+}
+
+func viewHealth(dir string) (string, error) {
+	h, err := OpenHealth(nil, filepath.Join(dir, healthOfDisk), func(string, error) {})
+	if err != nil {
+		return "", err
+	}
+	health, err := h.LoadHealth()
+	return fmt.Sprintf("%s with %d faults", health.Boot, len(health.Faults)), err
+}
+
+func save(h *Health, boot string, faults ...gpu.Fault) error {
+	saved, err := h.SaveHealth(gpu.Health{Boot: boot, Faults: faults}, func() bool { return true })
+	if err == nil && !saved {
+		return errors.New("not saved")
+	}
+	return err
+}
+
+func xid(name string) gpu.Fault {
+	return gpu.Fault{GPU: name, Signal: gpu.SignalXID, XID: 79, Severity: gpu.Fatal}
+}
+
+func TestHealthSurvivesPowerFailures(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "health")
-	h, _ := openHealth(t, dir)
-	d := &disk{}
-	h.files = d
-	health := gpu.Health{Boot: "boot", Faults: []gpu.Fault{{GPU: "gpu-0", Signal: gpu.SignalXID, XID: 79, Severity: gpu.Fatal}}}
-	if saved, err := h.SaveHealth(health, func() bool { return true }); !saved || err != nil {
-		t.Fatal(saved, err)
-	}
-	var got []string
-	for _, call := range d.calls {
-		got = append(got, strings.Fields(call)[0])
-	}
-	if diff := cmp.Diff([]string{"write", "sync", "rename", "sync"}, got); diff != "" {
-		t.Errorf("%v (-want +got):\n%s", d.calls, diff)
-	}
-	d.calls, d.fail = nil, d.calls[1]
-	if saved, err := h.SaveHealth(gpu.Health{Boot: "other"}, func() bool { return true }); saved || !errors.Is(err, errDisk) {
-		t.Errorf("the sync fails: %t, %v", saved, err)
+	disktest.MutateSyncs(t, func(d *disktest.Disk) {
+		h := healthOn(t, d)
+		must(t, save(h, "first", xid("gpu-0")))
+		d.Returned()
+		must(t, save(h, "first", xid("gpu-0"), xid("gpu-1")))
+		d.Returned()
+		must(t, save(h, "second"))
+		d.Returned()
+	}, viewHealth)
+}
+
+func TestHealthWithDiskFaults(t *testing.T) {
+	t.Parallel()
+	for _, exists := range []bool{false, true} {
+		tried := disktest.TryFaults(t, func(d *disktest.Disk) disktest.Case {
+			return disktest.Case{
+				Before: func() error {
+					if !exists {
+						return nil
+					}
+					return save(healthOn(t, d), "first", xid("gpu-0"))
+				},
+				Do: func() error {
+					h, err := OpenHealth(d, filepath.Join(d.Dir(), healthOfDisk), func(path string, err error) { t.Errorf("%s: %v", path, err) })
+					if err != nil {
+						return err
+					}
+					return save(h, "second", xid("gpu-1"))
+				},
+				State: func() (string, error) { return viewHealth(d.Dir()) },
+			}
+		})
+		t.Logf("%d faults", tried)
 	}
 }

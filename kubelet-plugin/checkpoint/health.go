@@ -10,6 +10,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
@@ -25,17 +26,16 @@ const (
 type Health struct {
 	dir    string
 	report func(path string, err error)
-	// files is the file system of writes; nil means the process's.
-	files atomicfile.FileSystem
+	files  disk.FileSystem
 }
 
 // OpenHealth returns the health in the folder, which is created if it is missing. report is called for a damaged file,
 // with its present path and the reason.
-func OpenHealth(dir string, report func(path string, err error)) (*Health, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func OpenHealth(files disk.FileSystem, dir string, report func(path string, err error)) (*Health, error) {
+	if err := disk.MakeDurableFolder(files, dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open the GPU health record: %w", err)
 	}
-	return &Health{dir: dir, report: report}, nil
+	return &Health{files: files, dir: dir, report: report}, nil
 }
 
 // LoadHealth returns the saved health; the zero value if there is none. A damaged file is set aside and reported, and
@@ -104,17 +104,18 @@ func (h *Health) setAsideDamaged(why error) error {
 		}
 	}
 	path := fmt.Sprintf("%s%s%d", h.path(), aside, number)
-	if err := os.Rename(h.path(), path); err != nil {
+	// Not synced: after a power failure, a damaged file in its place is set aside again.
+	if err := disk.Or(h.files).Rename(h.path(), path); err != nil {
 		return err
 	}
 	h.report(path, why)
-	return atomicfile.SyncFolder(fileOptions(h.files), h.dir)
+	return nil
 }
 
 // lock excludes other processes and goroutines from the file until unlock is called. The kernel releases the lock of a
 // process that dies.
 func (h *Health) lock() (unlock func() error, err error) {
-	file, err := lock.Open(filepath.Join(h.dir, lockName))
+	file, err := lock.Open(h.files, filepath.Join(h.dir, lockName))
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ import (
 func openHealth(t *testing.T, dir string) (*Health, *complaints) {
 	t.Helper()
 	reported := &complaints{}
-	h, err := OpenHealth(dir, reported.report)
+	h, err := OpenHealth(nil, dir, reported.report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestHealthFolderGone(t *testing.T) {
 	if _, err := store.LoadHealth(); err == nil {
 		t.Error("load succeeded")
 	}
-	if _, err := OpenHealth("/dev/null/health", nil); err == nil {
+	if _, err := OpenHealth(nil, "/dev/null/health", nil); err == nil {
 		t.Error("open below a file succeeded")
 	}
 }

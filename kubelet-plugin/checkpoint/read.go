@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -65,13 +65,13 @@ func (s *Store) setAsideDamaged(file *os.File, uid string, why error) error {
 		return err
 	}
 	path := fmt.Sprintf("%s%s%d", s.path(uid), aside, len(before)+1)
-	err = os.Rename(s.path(uid), path)
+	// Not synced: after a power failure, a damaged record in its place is set aside again.
+	err = disk.Or(s.files).Rename(s.path(uid), path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
 		s.report(path, why)
-		err = atomicfile.SyncFolder(fileOptions(s.files), s.dir)
 	}
 	return err
 }

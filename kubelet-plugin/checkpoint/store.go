@@ -12,6 +12,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -28,17 +29,16 @@ type Store struct {
 	report func(path string, err error)
 	// reported are the paths of the records of newer agents that have been reported.
 	reported sync.Map
-	// files is the file system of writes; nil means the process's.
-	files atomicfile.FileSystem
+	files    disk.FileSystem
 }
 
 // Open returns the store in the folder, which is created if it is missing. report is called for every file that cannot
 // be read, with its present path and the reason; any method may call it.
-func Open(dir string, report func(path string, err error)) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+func Open(files disk.FileSystem, dir string, report func(path string, err error)) (*Store, error) {
+	if err := disk.MakeDurableFolder(files, dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open the records: %w", err)
 	}
-	return &Store{dir: dir, report: report}, nil
+	return &Store{files: files, dir: dir, report: report}, nil
 }
 
 // Load returns the record of the claim. The error wraps prepare.ErrNoRecord if there is none, and is a
@@ -85,7 +85,13 @@ func (s *Store) Delete(uid string) error {
 		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
 	}
 	// The record is removed last: a damaged file must not outlive it, because Load would report it.
-	if err := atomicfile.Remove(fileOptions(s.files), append(before, atomicfile.TemporaryPath(s.path(uid)), s.path(uid))...); err != nil {
+	if len(before) > 0 {
+		err = atomicfile.Remove(fileOptions(s.files), before...)
+	}
+	if err == nil {
+		err = atomicfile.Remove(fileOptions(s.files), atomicfile.TemporaryPath(s.path(uid)), s.path(uid))
+	}
+	if err != nil {
 		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
 	}
 	return nil

@@ -35,7 +35,7 @@ func (c *complaints) report(path string, _ error) {
 func open(t *testing.T, dir string) (*Store, *complaints) {
 	t.Helper()
 	reported := &complaints{}
-	s, err := Open(dir, reported.report)
+	s, err := Open(nil, dir, reported.report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -608,7 +608,7 @@ func TestFolderGone(t *testing.T) {
 	if err := s.Delete("a"); err == nil {
 		t.Error("delete succeeded")
 	}
-	if _, err := Open("/dev/null/claims", nil); err == nil {
+	if _, err := Open(nil, "/dev/null/claims", nil); err == nil {
 		t.Error("open below a file succeeded")
 	}
 }

@@ -190,7 +190,7 @@ func (s *stage) set(f func()) {
 func (s *stage) run(t *testing.T, dir string) {
 	t.Helper()
 	var err error
-	if s.gate, err = maintenance.OpenGate(dir, namespace, func() bool { return true }); err != nil {
+	if s.gate, err = maintenance.OpenGate(nil, dir, namespace, func() bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	controller := New(Config{

@@ -18,7 +18,7 @@ import (
 
 func join(t *testing.T, dir, name string) *Instance {
 	t.Helper()
-	i, err := Join(dir, name)
+	i, err := Join(nil, dir, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,12 +72,12 @@ func TestNewestLiveInstanceLeads(t *testing.T) {
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{joinLock, "young"}, files(t, dir)); diff != "" {
+	if diff := cmp.Diff([]string{joinLock, spare, "young"}, files(t, dir)); diff != "" {
 		t.Errorf("after the older left (-want +got):\n%s", diff)
 	}
 }
 
-func TestJoinRemovesDeadAndRefusesDuplicate(t *testing.T) {
+func TestJoinReplacesDeadAndRefusesDuplicate(t *testing.T) {
 	dir := t.TempDir()
 	join(t, dir, "dead").die(t)
 	if err := os.WriteFile(filepath.Join(dir, "half-born"), nil, 0o600); err != nil {
@@ -87,7 +87,7 @@ func TestJoinRemovesDeadAndRefusesDuplicate(t *testing.T) {
 	if diff := cmp.Diff([]string{joinLock, "pod"}, files(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	if _, err := Join(dir, "pod"); err == nil {
+	if _, err := Join(nil, dir, "pod"); err == nil {
 		t.Error("a second process joined under the same name")
 	}
 }
@@ -99,7 +99,7 @@ func TestJoinWhileAnotherLeaves(t *testing.T) {
 	for _, name := range []string{"one", "other"} {
 		agents.Go(func() {
 			for range 2000 {
-				i, err := Join(dir, name)
+				i, err := Join(nil, dir, name)
 				if err == nil {
 					err = i.Close()
 				}

@@ -8,33 +8,41 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
-// joinLock is the file whose lock is held while an instance joins, so that numbers are unique.
-const joinLock = ".door"
+// joinLock is the file whose lock is held while an instance joins or ends, so that numbers are unique. spare is the file of an instance that has
+// ended: the next instance uses it again, because on a full disk none can be created, and without an agent no claim can be released.
+const (
+	joinLock = ".door"
+	spare    = ".spare"
+)
 
 // Instance is this process among the agents of the node. Its methods are safe for concurrent use.
 type Instance struct {
+	files  disk.FileSystem
 	dir    string
 	name   string
 	number int
-	file   *os.File
+	file   disk.File
 }
 
 // Join makes the process the newest instance of the folder, which is created if it does not exist. The name is the pod's UID: a second process
-// with the same name is refused. Files of instances that have ended are removed.
-func Join(dir, name string) (_ *Instance, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// with the same name is refused. It needs no space on the disk if an instance has ended before. files is the file system, nil the host's; nothing in
+// the folder is needed after a reboot.
+func Join(files disk.FileSystem, dir, name string) (_ *Instance, err error) {
+	if err := disk.MakeFolder(files, dir, 0o700); err != nil {
 		return nil, fmt.Errorf("join the agents of the node: %w", err)
 	}
-	entrance, err := lockJoins(dir)
+	entrance, err := lockJoins(files, dir)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, entrance.Close()) }()
-	if err := removeDead(dir); err != nil {
+	if err := spareDead(files, dir); err != nil {
 		return nil, err
 	}
 	others, err := liveInstances(dir)
@@ -48,16 +56,21 @@ func Join(dir, name string) (_ *Instance, err error) {
 		}
 		number = max(number, other.number+1)
 	}
-	file, err := writeNumber(filepath.Join(dir, name), number)
+	file, err := writeNumber(files, dir, name, number)
 	if err != nil {
 		return nil, err
 	}
-	return &Instance{dir: dir, name: name, number: number, file: file}, nil
+	return &Instance{files: files, dir: dir, name: name, number: number, file: file}, nil
 }
 
-// Close removes the instance; an older one, if any, leads from now on.
+// Close ends the instance; an older one, if any, leads from now on.
 func (i *Instance) Close() error {
-	return errors.Join(os.Remove(i.file.Name()), i.file.Close())
+	entrance, err := lockJoins(i.files, i.dir)
+	if err != nil {
+		return errors.Join(err, i.file.Close())
+	}
+	// Renamed before it is closed: at the event of the close, the instance is gone.
+	return errors.Join(disk.Or(i.files).Rename(filepath.Join(i.dir, i.name), filepath.Join(i.dir, spare)), i.file.Close(), entrance.Close())
 }
 
 // Leads reports whether this instance is the newest that runs; false if that cannot be determined.
@@ -80,8 +93,8 @@ func (i *Instance) newest() (bool, error) {
 	return true, nil
 }
 
-func lockJoins(dir string) (*os.File, error) {
-	file, err := lock.Open(filepath.Join(dir, joinLock))
+func lockJoins(files disk.FileSystem, dir string) (disk.File, error) {
+	file, err := lock.Open(files, filepath.Join(dir, joinLock))
 	if err != nil {
 		return nil, fmt.Errorf("join the agents of the node: %w", err)
 	}
@@ -91,17 +104,28 @@ func lockJoins(dir string) (*os.File, error) {
 	return file, nil
 }
 
-// writeNumber creates the file, locks it and writes the number. The lock is taken first, so that a file with a number always has a live holder.
-func writeNumber(path string, number int) (*os.File, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+// writeNumber makes the file of the instance from the spare one, which is created if it is missing. The caller holds the join lock. The file is
+// locked first, so that a file with the number always has a live holder, and renamed before the number is written, because older agents watch for
+// writes. A number that the file has until then is one of an instance that has ended: at most, an older agent stops leading a moment earlier.
+func writeNumber(files disk.FileSystem, dir, name string, number int) (disk.File, error) {
+	file, err := lock.Open(files, filepath.Join(dir, spare))
 	if err != nil {
 		return nil, fmt.Errorf("join the agents of the node: %w", err)
 	}
-	if err := lock.Try(file, lock.Exclusive, lock.Range{}); err != nil {
-		return nil, errors.Join(fmt.Errorf("sign %s: %w", path, err), file.Close())
+	err = lock.Try(file, lock.Exclusive, lock.Range{})
+	if err == nil {
+		err = disk.Or(files).Rename(filepath.Join(dir, spare), filepath.Join(dir, name))
 	}
-	if _, err := file.WriteString(strconv.Itoa(number)); err != nil {
-		return nil, errors.Join(fmt.Errorf("sign %s: %w", path, err), file.Close())
+	// The same number of bytes each time: overwriting them needs no space.
+	text := fmt.Sprintf("%010d", number)
+	if err == nil {
+		_, err = file.WriteAt([]byte(text), 0)
+	}
+	if err == nil {
+		err = file.Truncate(int64(len(text)))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("join the agents of the node as %s: %w", name, err), file.Close())
 	}
 	return file, nil
 }
@@ -128,16 +152,17 @@ func liveInstances(dir string) ([]entry, error) {
 	return found, err
 }
 
-// removeDead removes the files of instances that have ended. The caller holds the join lock.
-func removeDead(dir string) error {
+// spareDead makes the files of instances that have ended the spare one. The caller holds the join lock.
+func spareDead(files disk.FileSystem, dir string) error {
 	return visitInstances(dir, func(_ string, file *os.File, held bool) error {
 		if held {
 			return nil
 		}
-		if err := os.Remove(file.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		err := disk.Or(files).Rename(file.Name(), filepath.Join(dir, spare))
+		if errors.Is(err, fs.ErrNotExist) { // an older version of the agent has removed it
+			return nil
 		}
-		return nil
+		return err
 	})
 }
 
@@ -148,7 +173,7 @@ func visitInstances(dir string, see func(name string, file *os.File, held bool) 
 		return fmt.Errorf("list the agents of the node: %w", err)
 	}
 	for _, entry := range entries {
-		if entry.Name() == joinLock {
+		if strings.HasPrefix(entry.Name(), ".") {
 			continue
 		}
 		if err := visitInstance(filepath.Join(dir, entry.Name()), see); err != nil {

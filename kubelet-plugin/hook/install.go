@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 // Program is the name of the program that runs the hooks.
@@ -25,8 +26,10 @@ const folderBytes = 8
 // Install copies the program at src into a folder of dir that is named after its content, and returns the program's
 // path. The file is written atomically and never changed afterwards, so that specs of running containers stay valid
 // while newer specs name a newer program. Every start of the agent calls it before any spec names the path; concurrent
-// calls are safe. dir must be on a file system without noexec.
-func Install(src, dir string) (string, error) {
+// calls are safe. dir must be on a file system without noexec; files is its file system, nil the host's.
+//
+// The file is not synced: specs do not survive a reboot, and the next start replaces a file with other content.
+func Install(files disk.FileSystem, src, dir string) (string, error) {
 	content, err := os.ReadFile(src)
 	if err != nil {
 		return "", fmt.Errorf("install %s: %w", Program, err)
@@ -34,30 +37,30 @@ func Install(src, dir string) (string, error) {
 	sum := sha256.Sum256(content)
 	folder := filepath.Join(dir, hex.EncodeToString(sum[:folderBytes]))
 	path := filepath.Join(folder, Program)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	if err := disk.MakeFolder(files, folder, 0o755); err != nil {
 		return "", fmt.Errorf("install %s: %w", Program, err)
 	}
-	if err := runnable(folder); err != nil {
+	if err := errors.Join(runnable(folder), atomicfile.RemoveTemporary(files, filepath.Join(dir, "*", Program))); err != nil {
 		return "", fmt.Errorf("install %s: %w", path, err)
 	}
 	if installed, err := os.ReadFile(path); err == nil && bytes.Equal(installed, content) {
 		return path, nil
 	}
-	if err := atomicfile.Write(path, content, atomicfile.Options{Mode: 0o755}); err != nil {
+	if err := atomicfile.Write(path, content, atomicfile.Options{Mode: 0o755, Volatile: true, Files: files}); err != nil {
 		return "", fmt.Errorf("install %s: %w", path, err)
 	}
 	return path, nil
 }
 
 // RemoveUnused removes the programs in dir that Install has copied there, except those with the paths in used.
-func RemoveUnused(dir string, used []string) error {
+func RemoveUnused(files disk.FileSystem, dir string, used []string) error {
 	folders, err := filepath.Glob(filepath.Join(dir, strings.Repeat("[0-9a-f]", 2*folderBytes)))
 	if err != nil {
 		return fmt.Errorf("list the programs in %s: %w", dir, err)
 	}
 	for _, folder := range folders {
 		if !slices.Contains(used, filepath.Join(folder, Program)) {
-			err = errors.Join(err, os.RemoveAll(folder))
+			err = errors.Join(err, disk.RemoveAll(files, folder))
 		}
 	}
 	if err != nil {

@@ -25,18 +25,18 @@ func TestInstall(t *testing.T) {
 	for range 8 {
 		for _, src := range []string{one, two} {
 			installs.Go(func() {
-				if _, err := Install(src, dir); err != nil {
+				if _, err := Install(nil, src, dir); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 	}
 	installs.Wait()
-	first, err := Install(one, dir)
+	first, err := Install(nil, one, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := Install(two, dir)
+	second, err := Install(nil, two, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,14 +60,14 @@ func TestInstallRepairs(t *testing.T) {
 	if err := os.WriteFile(src, []byte("program"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	path, err := Install(src, dir)
+	path, err := Install(nil, src, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte("prog"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := Install(src, dir); err != nil || again != path {
+	if again, err := Install(nil, src, dir); err != nil || again != path {
 		t.Errorf("Install: got %s, %v, want %s", again, err, path)
 	}
 	if text, err := os.ReadFile(path); string(text) != "program" || err != nil {
@@ -76,7 +76,7 @@ func TestInstallRepairs(t *testing.T) {
 }
 
 func TestInstallOfNothing(t *testing.T) {
-	if _, err := Install(filepath.Join(t.TempDir(), "none"), t.TempDir()); err == nil {
+	if _, err := Install(nil, filepath.Join(t.TempDir(), "none"), t.TempDir()); err == nil {
 		t.Error("Install: got no error, want one")
 	}
 }
@@ -90,7 +90,7 @@ func TestRemoveUnused(t *testing.T) {
 		if err := os.WriteFile(src, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		program, err := Install(src, dir)
+		program, err := Install(nil, src, dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestRemoveUnused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := RemoveUnused(dir, programs[1:]); err != nil {
+	if err := RemoveUnused(nil, dir, programs[1:]); err != nil {
 		t.Fatal(err)
 	}
 	for i, program := range programs {

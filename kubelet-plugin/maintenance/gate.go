@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
@@ -28,7 +29,8 @@ const (
 // Gate refuses claims while GPUs are out of service. All agents of the node share it through its folder; it is safe for concurrent use by
 // all of them. It implements prepare.Gate, and stores the outcomes of resets.
 type Gate struct {
-	dir string
+	files disk.FileSystem
+	dir   string
 	// namespace is where the installer's validations run.
 	namespace string
 	// leads reports whether this process may write.
@@ -49,11 +51,11 @@ var errNotLeading = errors.New("a newer agent leads")
 
 // OpenGate returns the gate in the folder, which is created if it does not exist. The namespace is that of the agent's pod; leads reports
 // whether this agent is the newest of the node.
-func OpenGate(dir, namespace string, leads func() bool) (*Gate, error) {
-	if err := os.MkdirAll(filepath.Join(dir, resetsDir), 0o700); err != nil {
+func OpenGate(files disk.FileSystem, dir, namespace string, leads func() bool) (*Gate, error) {
+	if err := disk.MakeDurableFolder(files, filepath.Join(dir, resetsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open the gate: %w", err)
 	}
-	return &Gate{dir: dir, namespace: namespace, leads: leads, deadline: time.Now().Add(firstReadTimeout), read: make(chan struct{})}, nil
+	return &Gate{files: files, dir: dir, namespace: namespace, leads: leads, deadline: time.Now().Add(firstReadTimeout), read: make(chan struct{})}, nil
 }
 
 // Enter admits a claim or returns a prepare.OutOfService. Right after the start it waits up to firstReadTimeout for the GPUNode to be
@@ -62,7 +64,7 @@ func (g *Gate) Enter(ctx context.Context, claim prepare.Ref, gpus []string) (lea
 	if err := g.waitForFirstRead(ctx); err != nil {
 		return nil, err
 	}
-	var held []*os.File
+	var held []disk.File
 	leave = func() {
 		for _, file := range held {
 			_ = file.Close() // nothing was written to it
@@ -92,8 +94,8 @@ func (g *Gate) Enter(ctx context.Context, claim prepare.Ref, gpus []string) (lea
 }
 
 // lockShared takes a lock that calls share.
-func (g *Gate) lockShared(name string) (*os.File, error) {
-	file, err := lock.Open(g.path(name))
+func (g *Gate) lockShared(name string) (disk.File, error) {
+	file, err := lock.Open(g.files, g.path(name))
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +135,7 @@ func (g *Gate) waitForFirstRead(ctx context.Context) error {
 
 // setClosure stores the closure durably; calls from then on are admitted by it. Only the Enforcer of the leading agent calls it.
 func (g *Gate) setClosure(closure Closure) error {
-	file, err := lock.Open(g.path(writeFile))
+	file, err := lock.Open(g.files, g.path(writeFile))
 	if err != nil {
 		return fmt.Errorf("set the gate: %w", err)
 	}
@@ -171,7 +173,7 @@ func (g *Gate) drained(gpus ...string) (bool, error) {
 
 // isFree reports whether no call holds the lock.
 func (g *Gate) isFree(name string) (bool, error) {
-	file, err := lock.Open(g.path(name))
+	file, err := lock.Open(g.files, g.path(name))
 	if err != nil {
 		return false, fmt.Errorf("check calls at the gate: %w", err)
 	}
@@ -208,10 +210,12 @@ func (g *Gate) writeClosure(closure Closure) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(g.path(closureFile), text, fileOptions())
+	return atomicfile.Write(g.path(closureFile), text, g.fileOptions())
 }
 
 // fileOptions makes writes durable. Each file of the gate has at most one writer at a time.
-func fileOptions() atomicfile.Options { return atomicfile.Options{Mode: 0o600, SingleWriter: true} }
+func (g *Gate) fileOptions() atomicfile.Options {
+	return atomicfile.Options{Mode: 0o600, SingleWriter: true, Files: g.files}
+}
 
 func (g *Gate) path(name string) string { return filepath.Join(g.dir, name) }

@@ -34,7 +34,7 @@ func validating(c Closure) Closure {
 
 func gate(t *testing.T, dir string, leads bool) *Gate {
 	t.Helper()
-	g, err := OpenGate(dir, namespace, func() bool { return leads })
+	g, err := OpenGate(nil, dir, namespace, func() bool { return leads })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestEnterReadsClosureUnderLocks(t *testing.T) {
 	newer, older := gate(t, dir, true), gate(t, dir, false)
 	older.deadline = time.Now()
 	gpus := []string{"gpu-a"}
-	held, err := lock.OpenExclusive(older.path(callsFilesOf(gpus)[0]))
+	held, err := lock.OpenExclusive(nil, older.path(callsFilesOf(gpus)[0]))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 // Outcome is the result of a reset. It is stored until some time after its remedy is gone, so that a GPU is reset once for an ID, even if
@@ -48,7 +49,7 @@ func (g *Gate) loadOutcome(id string) (*Outcome, error) {
 func (g *Gate) saveOutcome(o Outcome) error {
 	text, err := json.Marshal(o)
 	if err == nil {
-		err = atomicfile.Write(g.outcomePath(o.ID), text, fileOptions())
+		err = atomicfile.Write(g.outcomePath(o.ID), text, g.fileOptions())
 	}
 	if err != nil {
 		return fmt.Errorf("store the outcome of reset %s: %w", o.ID, err)
@@ -72,9 +73,9 @@ func (g *Gate) pruneOutcomes(previous, holds []Hold) error {
 		path := filepath.Join(g.path(resetsDir), entry.Name())
 		var failed error
 		if slices.Contains(current, entry.Name()) {
-			failed = os.Chtimes(path, now, now)
+			failed = disk.Or(g.files).Chtimes(path, now, now)
 		} else if info, gone := entry.Info(); gone == nil && now.Sub(info.ModTime()) > outcomeRetention {
-			failed = os.Remove(path)
+			failed = disk.Or(g.files).Remove(path)
 		}
 		if !errors.Is(failed, fs.ErrNotExist) {
 			err = errors.Join(err, failed)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -92,6 +93,8 @@ type State struct {
 	LastErrorAt time.Time
 }
 
+func (p *Pods) folder(name string) string { return filepath.Join(p.Dir, name) }
+
 // read reads a file of the folder. The error wraps fs.ErrNotExist if there is none.
 func read[T configuration | state](folder, name string) (T, error) {
 	var value T
@@ -105,12 +108,12 @@ func read[T configuration | state](folder, name string) (T, error) {
 	return value, nil
 }
 
-// write replaces a file of the folder atomically.
-func write[T configuration | state](folder, name string, value T) error {
+// write replaces a file of the folder atomically. The folder is in memory.
+func write[T configuration | state](files disk.FileSystem, folder, name string, value T) error {
 	path := filepath.Join(folder, name)
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err == nil {
-		err = atomicfile.Write(path, append(text, '\n'), atomicfile.Options{Mode: 0o600})
+		err = atomicfile.Write(path, append(text, '\n'), atomicfile.Options{Mode: 0o600, Volatile: true, Files: files})
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

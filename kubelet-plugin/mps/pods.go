@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -48,6 +49,8 @@ type Config struct {
 	Needs []string
 	// Args are arguments of the agent's program that precede its verb.
 	Args []string
+	// Files is the file system of Dir; nil means the host's.
+	Files disk.FileSystem
 }
 
 // Pods runs every MPS control daemon of the node in its own pod. It is safe for concurrent use, also by several agents;
@@ -100,13 +103,13 @@ func (p *Pods) volume(pod string, v volume) string {
 func (p *Pods) configure(c configuration) error {
 	folder := p.folder(c.Name)
 	// Servers may run as another user and must be able to enter the folder.
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	if err := disk.MakeFolder(p.Files, folder, 0o755); err != nil {
 		return err
 	}
 	if there, err := read[configuration](folder, configName); err == nil && there == c {
 		return nil
 	}
-	return write(folder, configName, c)
+	return write(p.Files, folder, configName, c)
 }
 
 // waitUntilServing returns the state of a daemon that serves with the configuration, once there is one.
@@ -262,7 +265,7 @@ func (p *Pods) Release(ctx context.Context, name string) error {
 
 func (p *Pods) release(ctx context.Context, name string) error {
 	folder := p.folder(name)
-	if err := os.Remove(filepath.Join(folder, configName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := disk.RemoveIfExists(p.Files, filepath.Join(folder, configName)); err != nil {
 		return err
 	}
 	var next time.Time
@@ -280,7 +283,7 @@ func (p *Pods) release(ctx context.Context, name string) error {
 		case err != nil:
 			return err
 		case !runs:
-			return os.RemoveAll(folder)
+			return disk.RemoveAll(p.Files, folder)
 		}
 		select {
 		case <-ctx.Done():
@@ -395,5 +398,3 @@ func (p *Pods) States() ([]State, error) {
 	}
 	return states, nil
 }
-
-func (p *Pods) folder(name string) string { return filepath.Join(p.Dir, name) }

@@ -212,7 +212,7 @@ func (c *cluster) supervise(folder string, uid types.UID) {
 	if s, err := read[state](folder, stateName); err == nil && s.Config == wanted && s.Pod == string(uid) {
 		return
 	}
-	if err := write(folder, stateName, state{Config: wanted, Serving: true, Pod: string(uid)}); err == nil {
+	if err := write(nil, folder, stateName, state{Config: wanted, Serving: true, Pod: string(uid)}); err == nil {
 		_ = lock.Try(file, lock.Exclusive, lock.Byte(servingByte))
 	}
 }
@@ -477,7 +477,7 @@ func TestEnsureReportsDaemonError(t *testing.T) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := write(folder, stateName, state{Config: configuration(shared), Restarts: 3, LastError: "no libcuda", LastErrorAt: time.Now()}); err != nil {
+	if err := write(nil, folder, stateName, state{Config: configuration(shared), Restarts: 3, LastError: "no libcuda", LastErrorAt: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	err := refused(t, func(ctx context.Context) error { _, err := c.agent("agent-1").Ensure(ctx, shared); return err })

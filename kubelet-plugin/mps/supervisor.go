@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
@@ -45,6 +46,8 @@ type SupervisorConfig struct {
 	// Program returns the driver's program. It is called at every start of the daemon, because the driver may be
 	// installed, removed or replaced.
 	Program func() (Program, error)
+	// Files is the file system of the state; nil means the host's.
+	Files disk.FileSystem
 }
 
 // Supervisor runs one daemon. It is not safe for concurrent use.
@@ -306,7 +309,7 @@ func (s *Supervisor) recordError(ctx context.Context, failure error) {
 
 // save writes the state. A missing folder is not an error: the daemon was released.
 func (s *Supervisor) save() error {
-	if err := write(s.Folder, stateName, s.state); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := write(s.Files, s.Folder, stateName, s.state); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

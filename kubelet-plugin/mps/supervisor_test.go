@@ -73,7 +73,7 @@ func (s *stage) start() {
 
 func (s *stage) configure(c configuration) {
 	s.t.Helper()
-	if err := write(s.folder, configName, c); err != nil {
+	if err := write(nil, s.folder, configName, c); err != nil {
 		s.t.Fatal(err)
 	}
 }

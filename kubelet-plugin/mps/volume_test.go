@@ -175,7 +175,7 @@ func TestEnsureFindsSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Volumes = true
-	if err := write(agent.folder(shared.Name), stateName, s); err != nil {
+	if err := write(nil, agent.folder(shared.Name), stateName, s); err != nil {
 		t.Fatal(err)
 	}
 	if folders := ensure(t, agent, shared); folders.Pipe != "/var/lib/kubelet/pods/uid-1/volumes/kubernetes.io~empty-dir/pipe" {

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
@@ -20,8 +21,8 @@ const (
 
 // lockFile locks the file, creating it, or returns lock.ErrHeld. The owner is written to the file, for the errors of waiting processes, unless the disk
 // is full.
-func lockFile(path, owner string) (*os.File, error) {
-	file, err := lock.OpenExclusive(path)
+func lockFile(files disk.FileSystem, path, owner string) (disk.File, error) {
+	file, err := lock.OpenExclusive(files, path)
 	if err != nil {
 		return nil, err
 	}
@@ -32,9 +33,9 @@ func lockFile(path, owner string) (*os.File, error) {
 }
 
 // waitForFile locks the file as soon as it is free. If ctx ends first, the error is a heldError.
-func waitForFile(ctx context.Context, path, owner string) (*os.File, error) {
+func waitForFile(ctx context.Context, files disk.FileSystem, path, owner string) (disk.File, error) {
 	for pause := minPollDelay; ; pause = min(2*pause, maxPollDelay) {
-		file, err := lockFile(path, owner)
+		file, err := lockFile(files, path, owner)
 		if !errors.Is(err, lock.ErrHeld) {
 			return file, err
 		}
@@ -46,7 +47,7 @@ func waitForFile(ctx context.Context, path, owner string) (*os.File, error) {
 	}
 }
 
-func writeOwner(file *os.File, owner string) error {
+func writeOwner(file disk.File, owner string) error {
 	if err := file.Truncate(0); err != nil {
 		return err
 	}

@@ -4,22 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
 // locks are the locks of claims and GPUs: a lock file for the processes of the node, and a fair queue for the goroutines of this process. A
 // claim's lock is taken before those of GPUs, and these in order of their names, so that there is no deadlock.
 type locks struct {
+	files disk.FileSystem
 	dir   string
 	queue queue
 }
 
 // heldLock is a lock that is held until release.
 type heldLock struct {
-	file  *os.File
+	files disk.FileSystem
+	file  disk.File
 	leave func()
 }
 
@@ -47,7 +49,7 @@ func (l *locks) tryAcquireClaim(claim Ref) (held *heldLock, free bool, err error
 	if !ok {
 		return nil, false, nil
 	}
-	file, err := lockFile(l.path(name), claimOwner(claim))
+	file, err := lockFile(l.files, l.path(name), claimOwner(claim))
 	if err != nil {
 		leave()
 		if errors.Is(err, lock.ErrHeld) {
@@ -55,7 +57,7 @@ func (l *locks) tryAcquireClaim(claim Ref) (held *heldLock, free bool, err error
 		}
 		return nil, false, err
 	}
-	return &heldLock{file: file, leave: leave}, true, nil
+	return &heldLock{files: l.files, file: file, leave: leave}, true, nil
 }
 
 // acquireGPUs waits for the locks of the GPUs, whose names are in ascending order, and returns how to release
@@ -88,12 +90,12 @@ func (l *locks) acquire(ctx context.Context, name, owner string) (*heldLock, err
 	if err != nil {
 		return nil, fmt.Errorf("waiting for %s, %w", name, err)
 	}
-	file, err := waitForFile(ctx, l.path(name), owner)
+	file, err := waitForFile(ctx, l.files, l.path(name), owner)
 	if err != nil {
 		leave()
 		return nil, fmt.Errorf("waiting for %s, %w", name, err)
 	}
-	return &heldLock{file: file, leave: leave}, nil
+	return &heldLock{files: l.files, file: file, leave: leave}, nil
 }
 
 // release releases the lock.
@@ -116,7 +118,7 @@ func (h *heldLock) releaseAfter(removed bool) {
 // releaseAndRemove removes the lock's file and releases the lock, in this order: a process that has opened the file meanwhile detects that it was
 // removed and opens a new one. A file that cannot be removed does no harm.
 func (h *heldLock) releaseAndRemove() {
-	_ = os.Remove(h.file.Name())
+	_ = disk.Or(h.files).Remove(h.file.Name())
 	h.release()
 }
 

@@ -134,7 +134,7 @@ func TestRemovedLockFile(t *testing.T) {
 	for range 3 {
 		group.Go(func() {
 			for held := 0; held < 2000; {
-				file, err := lockFile(path, "claim team/a")
+				file, err := lockFile(nil, path, "claim team/a")
 				if errors.Is(err, lock.ErrHeld) {
 					continue
 				}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"k8s.io/klog/v2"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 // Config is what a Preparer needs. Fields are required unless stated otherwise.
@@ -38,6 +38,8 @@ type Config struct {
 	BootID string
 	// LocksDir is the folder of the lock files, which all agents of the node share. New creates it.
 	LocksDir string
+	// Files is the file system of the lock files; nil means the host's.
+	Files disk.FileSystem
 	// Observer is called before and after each step; optional.
 	Observer Observer
 	// Blocked is called at the end of each Reconcile with the number of claims that were not released because they are in use; optional.
@@ -61,7 +63,7 @@ func New(c Config) (*Preparer, error) {
 	if c.BootID == "" {
 		return nil, errors.New("prepare claims: the boot ID is not set")
 	}
-	if err := os.MkdirAll(c.LocksDir, 0o700); err != nil {
+	if err := disk.MakeFolder(c.Files, c.LocksDir, 0o700); err != nil {
 		return nil, fmt.Errorf("prepare claims: %w", err)
 	}
 	if c.Processes == nil {
@@ -88,7 +90,7 @@ func New(c Config) (*Preparer, error) {
 	if c.Reconciled == nil {
 		c.Reconciled = func(Ref, []Answer) {}
 	}
-	return &Preparer{Config: c, locks: locks{dir: c.LocksDir}}, nil
+	return &Preparer{Config: c, locks: locks{files: c.Files, dir: c.LocksDir}}, nil
 }
 
 // noGate is the Gate of a node without maintenance: it admits every claim.

@@ -44,23 +44,23 @@ var law = []row{
 	{"dra-driver/inventory", []string{"api/gpu", klog}},
 	{"dra-driver/publish", append([]string{"api/gpu", "api/wire", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation/resourceslice"}, kubernetesTypes...)},
 
-	{"kubelet-plugin/prepare", append([]string{"internal/host/lock", "api", klog, errgroup}, kubernetesTypes...)},
-	{"kubelet-plugin/checkpoint", []string{"internal/host/atomicfile", "internal/host/lock", "api/gpu", "api/params", "kubelet-plugin/prepare", klog}},
+	{"kubelet-plugin/prepare", append([]string{"internal/host/disk", "internal/host/lock", "api", klog, errgroup}, kubernetesTypes...)},
+	{"kubelet-plugin/checkpoint", []string{"internal/host/atomicfile", "internal/host/disk", "internal/host/lock", "api/gpu", "api/params", "kubelet-plugin/prepare", klog}},
 	{"kubelet-plugin/driverroot", []string{"internal/host/bootid", klog, "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/diagnosis", []string{"api/gpu"}},
-	{"kubelet-plugin/cdi", []string{"internal/host/atomicfile", "api/gpu", "api/params", "kubelet-plugin/prepare", "kubelet-plugin/driverroot", "kubelet-plugin/hook", klog, "tags.cncf.io/container-device-interface", "golang.org/x/sys"}},
-	{"kubelet-plugin/hook", []string{"internal/host/atomicfile", "kubelet-plugin/hook/ldso", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
+	{"kubelet-plugin/cdi", []string{"internal/host/atomicfile", "internal/host/disk", "api/gpu", "api/params", "kubelet-plugin/prepare", "kubelet-plugin/driverroot", "kubelet-plugin/hook", klog, "tags.cncf.io/container-device-interface", "golang.org/x/sys"}},
+	{"kubelet-plugin/hook", []string{"internal/host/atomicfile", "internal/host/disk", "kubelet-plugin/hook/ldso", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/hook/ldso", nil},
-	{"kubelet-plugin/mps", append([]string{"internal/host/atomicfile", "internal/host/lock", "api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "golang.org/x/sys"}, kubernetesTypes...)},
+	{"kubelet-plugin/mps", append([]string{"internal/host/atomicfile", "internal/host/disk", "internal/host/lock", "api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "golang.org/x/sys"}, kubernetesTypes...)},
 	{"kubelet-plugin/monitoring", []string{"api/v1alpha1"}},
 	{"kubelet-plugin/devnode", []string{"kubelet-plugin/driverroot", klog, "golang.org/x/sys"}},
 	{"kubelet-plugin/vfio", []string{"internal/host/modprobe", "api/gpu", klog, "golang.org/x/sys"}},
 	{"kubelet-plugin/status", append([]string{"api/gpu", "api/wire", "kubelet-plugin/diagnosis", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
 	{"kubelet-plugin/podresources", []string{"k8s.io/kubelet", "google.golang.org/grpc"}},
 	{"kubelet-plugin/exporter", []string{"api/gpu", "kubelet-plugin/diagnosis", "kubelet-plugin/podresources", "kubelet-plugin/prepare", "k8s.io/kubelet", "github.com/prometheus/client_golang"}},
-	{"kubelet-plugin/maintenance", []string{"internal/host/atomicfile", "internal/host/lock", "api/gpu", "api/v1alpha1", "kubelet-plugin/prepare", klog}},
+	{"kubelet-plugin/maintenance", []string{"internal/host/atomicfile", "internal/host/disk", "internal/host/lock", "api/gpu", "api/v1alpha1", "kubelet-plugin/prepare", klog}},
 	{"kubelet-plugin/gpunode", append([]string{"api/gpu", "api/v1alpha1", "api/wire", "kubelet-plugin/diagnosis", "kubelet-plugin/maintenance", klog, "k8s.io/client-go"}, kubernetesTypes...)},
-	{"kubelet-plugin/handover", []string{"internal/host/lock", klog, errgroup, "golang.org/x/sys"}},
+	{"kubelet-plugin/handover", []string{"internal/host/disk", "internal/host/lock", klog, errgroup, "golang.org/x/sys"}},
 	{"kubelet-plugin/server", append([]string{"api", "kubelet-plugin/diagnosis", "kubelet-plugin/podresources", "kubelet-plugin/prepare", klog, errgroup, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}, kubernetesTypes...)},
 
 	{"scheduler-plugin/fit/topology", []string{"api/gpu"}},
@@ -99,9 +99,11 @@ var law = []row{
 	{"installer/controller/controllertest", append([]string{"installer/controller/catalog", "installer/controller/informers", "installer/render", "api", "k8s.io/client-go", "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
 	{"installer/controller", append([]string{"installer/controller", "installer/action", "installer/render", "api/v1alpha1", klog, "k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
 
-	{"internal/host/atomicfile", nil},
+	{"internal/host/atomicfile", []string{"internal/host/disk"}},
 	{"internal/host/bootid", nil},
-	{"internal/host/lock", []string{"golang.org/x/sys"}},
+	{"internal/host/disk", nil},
+	{"internal/host/disk/disktest", []string{"internal/host/disk"}},
+	{"internal/host/lock", []string{"internal/host/disk", "golang.org/x/sys"}},
 	{"internal/host/modprobe", nil},
 	{"internal/host/pci", nil},
 	{"internal/host/smi", nil},
@@ -133,7 +135,7 @@ func TestNoProductBinaryLinksTests(t *testing.T) {
 		}
 		for _, p := range goList(t, "-deps", command.ImportPath) {
 			path := strings.TrimPrefix(p.ImportPath, module+"/")
-			if under(path, "api/gpu/gputest") || under(path, "e2e") || p.ImportPath == "testing" {
+			if under(path, "api/gpu/gputest") || under(path, "internal/host/disk/disktest") || under(path, "e2e") || p.ImportPath == "testing" {
 				t.Errorf("%s links %s: the product must not contain tests, fakes or catalogues", command.ImportPath, p.ImportPath)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/containerd"
 	"github.com/tessera-gpu/tessera/installer/host/cri"
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 // Runtime is the container runtime of the host.
@@ -31,6 +32,8 @@ type Config struct {
 	// Main is the host path of containerd's configuration, CDI that of the folder of CDI specs.
 	Main, CDI string
 	Runtime   Runtime
+	// Files is the file system of the host; nil means that of this process.
+	Files disk.FileSystem
 }
 
 // startTimeout limits how long the runtime may take to respond, also after a restart.
@@ -193,10 +196,14 @@ func (c Config) remember(id string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(seen), 0o755); err != nil {
+	err = disk.MakeFolder(c.Files, filepath.Dir(seen), 0o755)
+	if err == nil {
+		err = atomicfile.Write(seen, []byte(id), atomicfile.Options{Mode: 0o644, Volatile: true, Files: c.Files})
+	}
+	if err != nil {
 		return fmt.Errorf("record the failed restart: %w", err)
 	}
-	return os.WriteFile(seen, []byte(id), 0o644)
+	return nil
 }
 
 func (c Config) deleteFailure() error {
@@ -204,7 +211,7 @@ func (c Config) deleteFailure() error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(seen); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := disk.RemoveIfExists(c.Files, seen); err != nil {
 		return fmt.Errorf("delete the record of the failed restart: %w", err)
 	}
 	return nil

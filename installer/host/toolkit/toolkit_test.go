@@ -20,6 +20,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/containerd"
 	"github.com/tessera-gpu/tessera/installer/host/cri"
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 const (
@@ -72,14 +74,19 @@ func (d *daemon) started() int {
 // node returns a host with containerd 1.7 that runs with the given files.
 func node(t *testing.T, mainFile string, files map[string]string) (Config, *daemon) {
 	t.Helper()
-	root := t.TempDir()
+	return nodeOn(t, disk.Host{}, t.TempDir(), mainFile, files)
+}
+
+// nodeOn is node with its root in the folder of the file system.
+func nodeOn(t *testing.T, on disk.FileSystem, root, mainFile string, files map[string]string) (Config, *daemon) {
+	t.Helper()
 	roots := host.Roots{Host: root}
 	for path, text := range files {
 		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		if err := disk.MakeDurableFolder(on, filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
+		if err := atomicfile.Write(path, []byte(text), atomicfile.Options{Mode: 0o640, Files: on}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,11 +96,11 @@ func node(t *testing.T, mainFile string, files map[string]string) (Config, *daem
 		d.dead = false
 	}
 	d.starts = 0
-	return Config{Roots: roots, Main: mainFile, CDI: "/var/run/cdi", Runtime: d}, d
+	return Config{Roots: roots, Main: mainFile, CDI: "/var/run/cdi", Runtime: d, Files: on}, d
 }
 
-// disk returns all files below a root.
-func disk(t *testing.T, c Config) map[string]string {
+// filesOf returns all files below a root.
+func filesOf(t *testing.T, c Config) map[string]string {
 	t.Helper()
 	files := map[string]string{}
 	err := filepath.WalkDir(c.Roots.Host, func(path string, entry fs.DirEntry, err error) error {
@@ -137,7 +144,7 @@ func TestEnable(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			c, d := node(t, test.main, test.files)
-			before, base := disk(t, c), d.running
+			before, base := filesOf(t, c), d.running
 			result, _ := c.Once(t.Context())
 			if !result.Done || !result.Changed || d.starts != 1 {
 				t.Fatalf("%+v, %d restarts", result, d.starts)
@@ -150,7 +157,7 @@ func TestEnable(t *testing.T) {
 			if diff := cmp.Diff(want, d.running.Section); diff != "" {
 				t.Errorf("section (-want +got):\n%s", diff)
 			}
-			after := disk(t, c)
+			after := filesOf(t, c)
 			for path, text := range before {
 				if after[path] != text && (path != test.main || !test.edited) {
 					t.Errorf("%s has been changed", path)
@@ -173,7 +180,7 @@ func TestEnable(t *testing.T) {
 			if before[test.main] == "" {
 				delete(before, test.main) // an empty file is as good as none
 			}
-			if diff := cmp.Diff(before, disk(t, c)); diff != "" {
+			if diff := cmp.Diff(before, filesOf(t, c)); diff != "" {
 				t.Errorf("after the removal (-want +got):\n%s", diff)
 			}
 		})
@@ -189,7 +196,7 @@ func TestKeepsModeAndCopy(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("mode %v, error %v", info.Mode(), err)
 	}
-	if got := disk(t, c)[main+kept]; got != usual {
+	if got := filesOf(t, c)[main+kept]; got != usual {
 		t.Errorf("the copy: %q", got)
 	}
 }
@@ -217,12 +224,12 @@ func TestRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, d := node(t, test.main, test.files)
 			d.version = test.version
-			before := disk(t, c)
+			before := filesOf(t, c)
 			result, _ := c.Once(t.Context())
 			if result.Done || result.Changed || result.Reason != test.reason || !strings.Contains(result.Message, test.contains) {
 				t.Errorf("%+v", result)
 			}
-			if diff := cmp.Diff(before, disk(t, c)); diff != "" || d.starts != 0 {
+			if diff := cmp.Diff(before, filesOf(t, c)); diff != "" || d.starts != 0 {
 				t.Errorf("%d restarts, files (-want +got):\n%s", d.starts, diff)
 			}
 		})
@@ -237,7 +244,7 @@ func (o other) Restart(context.Context) error              { panic("restarted wi
 
 func TestRuntimesThatNeedNothing(t *testing.T) {
 	c, _ := node(t, main, map[string]string{main: usual})
-	before := disk(t, c)
+	before := filesOf(t, c)
 	for _, status := range []cri.Status{
 		{Name: "containerd", Version: "v2.2.1", CDI: true, Folders: []string{"/etc/cdi", "/var/run/cdi"}},
 		{Name: "cri-o", Version: "1.33.4", CDI: true},
@@ -251,7 +258,7 @@ func TestRuntimesThatNeedNothing(t *testing.T) {
 	if result, _ := c.Once(t.Context()); result.Reason != RuntimeUnknown {
 		t.Errorf("docker: %+v", result)
 	}
-	if diff := cmp.Diff(before, disk(t, c)); diff != "" {
+	if diff := cmp.Diff(before, filesOf(t, c)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
@@ -265,11 +272,11 @@ func TestReadOnly(t *testing.T) {
 	} else if err := os.Chmod(folder, 0o555); err != nil {
 		t.Fatal(err)
 	}
-	before := disk(t, c)
+	before := filesOf(t, c)
 	if result, _ := c.Once(t.Context()); result.Reason != ConfigReadOnly || d.starts != 0 {
 		t.Errorf("%+v, %d restarts", result, d.starts)
 	}
-	if diff := cmp.Diff(before, disk(t, c)); diff != "" {
+	if diff := cmp.Diff(before, filesOf(t, c)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
@@ -299,11 +306,11 @@ func readOnly(t *testing.T, folder string) {
 // TestInTheWay checks a file at the path of the drop-in's folder.
 func TestInTheWay(t *testing.T) {
 	c, d := node(t, main, map[string]string{main: usual, "/etc/containerd/conf.d": "in the way"})
-	before := disk(t, c)
+	before := filesOf(t, c)
 	if result, _ := c.Once(t.Context()); result.Done || d.starts != 0 {
 		t.Errorf("%+v, %d restarts", result, d.starts)
 	}
-	if diff := cmp.Diff(before, disk(t, c)); diff != "" {
+	if diff := cmp.Diff(before, filesOf(t, c)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
@@ -311,7 +318,7 @@ func TestInTheWay(t *testing.T) {
 // TestRestartFails checks that a runtime that does not start with CDI gets its old configuration back, and that the same configuration is not retried.
 func TestRestartFails(t *testing.T) {
 	c, d := node(t, main, map[string]string{main: usual})
-	before := disk(t, c)
+	before := filesOf(t, c)
 	d.refuses = func(config containerd.Config) error {
 		if config.CDI("/var/run/cdi") {
 			return errors.New("plugin cri: no CDI on this machine")
@@ -322,7 +329,7 @@ func TestRestartFails(t *testing.T) {
 	if result.Reason != RestartFailed || d.dead || d.starts != 2 || !strings.Contains(result.Message, "no CDI on this machine") {
 		t.Fatalf("%+v, dead %t, %d restarts", result, d.dead, d.starts)
 	}
-	after := disk(t, c)
+	after := filesOf(t, c)
 	delete(after, failed)
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
@@ -338,7 +345,7 @@ func TestRestartFails(t *testing.T) {
 	if result, _ := c.Once(t.Context()); !result.Done || d.starts != 3 {
 		t.Errorf("after the repair: %+v, %d restarts", result, d.starts)
 	}
-	if _, there := disk(t, c)[failed]; there {
+	if _, there := filesOf(t, c)[failed]; there {
 		t.Error("the failure is remembered although it is over")
 	}
 }
@@ -429,18 +436,18 @@ func TestAdministratorEnablesCDI(t *testing.T) {
 		t.Errorf("%+v, %d restarts", result, d.starts)
 	}
 	want := []string{main, main + kept}
-	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(disk(t, c)))); diff != "" {
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(filesOf(t, c)))); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
 
 func TestCheck(t *testing.T) {
 	c, _ := node(t, main, map[string]string{main: usual})
-	before := disk(t, c)
+	before := filesOf(t, c)
 	if result := c.Check(t.Context()); result.Done || result.Reason != CDIDisabled {
 		t.Errorf("before: %+v", result)
 	}
-	if diff := cmp.Diff(before, disk(t, c)); diff != "" {
+	if diff := cmp.Diff(before, filesOf(t, c)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	if result, _ := c.Once(t.Context()); !result.Done {

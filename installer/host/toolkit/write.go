@@ -6,20 +6,45 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 // kept is the suffix of the copy of the main file that is made before its first edit. No import matches it.
 const kept = ".before-tessera"
 
-// write performs the plan, each file atomically. If a file cannot be written, those before it are restored.
+// write performs the plan, each file atomically. If a file cannot be written, those before it are restored. It also removes what an earlier run left: old
+// temporary files, and the copy of the main file if both are equal again.
 func (c Config) write(plan Plan) error {
+	if err := c.writeAll(plan); err != nil {
+		return err
+	}
+	return errors.Join(c.removeCopy(), c.removeTemporary(plan))
+}
+
+// removeTemporary removes old temporary files of the files that the verb writes.
+func (c Config) removeTemporary(plan Plan) error {
+	paths := []string{c.Main} // and of its copy
+	for _, folder := range plan.Folders {
+		paths = append(paths, filepath.Join(folder, dropIn))
+	}
+	var errs []error
+	for _, path := range paths {
+		seen, err := c.Roots.See(path)
+		if err == nil {
+			err = atomicfile.RemoveTemporary(c.Files, seen)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) writeAll(plan Plan) error {
 	for i, file := range plan.Write {
 		err := c.writeOne(file)
 		if err == nil {
@@ -46,19 +71,26 @@ func (c Config) writeOne(file File) error {
 	return c.put(file)
 }
 
-// keep copies the main file before its first edit, and removes the copy when both are equal again.
+// keep copies the main file before its first edit.
 func (c Config) keep(file File) error {
 	before, err := read(c.files(), c.Main+kept)
-	if err != nil {
+	if err != nil || before != nil || file.Text == nil || len(file.Before) == 0 {
 		return err
 	}
-	switch {
-	case before == nil && file.Text != nil && len(file.Before) > 0:
-		return c.put(File{Path: c.Main + kept, Text: file.Before, CopyOf: c.Main})
-	case before != nil && bytes.Equal(before, file.Text):
-		return c.put(File{Path: c.Main + kept})
+	return c.put(File{Path: c.Main + kept, Text: file.Before, CopyOf: c.Main})
+}
+
+// removeCopy removes the copy of the main file if both are equal again.
+func (c Config) removeCopy() error {
+	copied, err := read(c.files(), c.Main+kept)
+	if err != nil || copied == nil {
+		return err
 	}
-	return nil
+	present, err := read(c.files(), c.Main)
+	if err != nil || !bytes.Equal(copied, present) {
+		return err
+	}
+	return c.put(File{Path: c.Main + kept})
 }
 
 // put writes a file of the host atomically, also across a crash, or removes it if the content is nil. A file keeps its mode and
@@ -69,17 +101,18 @@ func (c Config) put(file File) error {
 		return err
 	}
 	if file.Text == nil {
-		if err := os.Remove(seen); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := atomicfile.Remove(atomicfile.Options{Files: c.Files}, seen)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // the folder is missing
 			return fmt.Errorf("remove %s: %w", file.Path, err)
 		}
 		return nil
 	}
 	like, err := c.Roots.See(cmp.Or(file.CopyOf, file.Path))
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(seen), 0o755)
+		err = disk.MakeDurableFolder(c.Files, filepath.Dir(seen), 0o755)
 	}
 	if err == nil {
-		err = atomicfile.Write(seen, file.Text, atomicfile.Options{Mode: 0o644, Like: like})
+		err = atomicfile.Write(seen, file.Text, atomicfile.Options{Mode: 0o644, Like: like, Files: c.Files})
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", file.Path, err)

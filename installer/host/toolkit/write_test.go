@@ -26,7 +26,7 @@ func TestPutReplacesWholeFiles(t *testing.T) {
 	if string(seen[:n]) != old {
 		t.Errorf("the file that was open changed: %d bytes, %v", n, err)
 	}
-	if files := disk(t, c); files[main] != text || len(files) != 1 {
+	if files := filesOf(t, c); files[main] != text || len(files) != 1 {
 		t.Errorf("%d files, the configuration has %d bytes", len(files), len(files[main]))
 	}
 }
@@ -36,7 +36,7 @@ func TestPutReplacesWholeFiles(t *testing.T) {
 func TestWriteIsUndoneWhenAFileFails(t *testing.T) {
 	const drop = "/etc/containerd/conf.d/99-own.toml"
 	c, _ := node(t, main, map[string]string{main: usual, "/etc/file": "no folder"})
-	before := disk(t, c)
+	before := filesOf(t, c)
 	err := c.write(Plan{Write: []File{
 		{Path: drop, Text: []byte("version = 2\n")},
 		{Path: main, Before: []byte(usual), Text: []byte("imports = []\n" + usual)},
@@ -45,7 +45,7 @@ func TestWriteIsUndoneWhenAFileFails(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "/etc/file/below.toml") {
 		t.Fatalf("got error %v", err)
 	}
-	after := disk(t, c)
+	after := filesOf(t, c)
 	delete(after, main+kept)
 	for path, text := range after {
 		if before[path] != text {

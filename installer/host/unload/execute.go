@@ -11,6 +11,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/survey"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 // ErrBusy is the error for a module or mount in use.
@@ -47,6 +48,8 @@ type Config struct {
 	FirmwarePath string
 	// Validations is the host path of the folder with the files in which a driver container reports its readiness.
 	Validations string
+	// Files is the file system of Validations; nil means the host's.
+	Files disk.FileSystem
 }
 
 // Run unloads what a previous driver container left. It is idempotent: a module that could not be removed is still loaded, with its dependencies, so
@@ -99,7 +102,7 @@ func (c Config) notReady() error {
 		return err
 	}
 	for _, name := range []string{".driver-ctr-ready", ".driver-daemons-status"} {
-		if err := os.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := disk.RemoveIfExists(c.Files, filepath.Join(folder, name)); err != nil {
 			return fmt.Errorf("remove the readiness of the former driver: %w", err)
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
+
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 // Options describe how a file is replaced.
@@ -20,15 +23,18 @@ type Options struct {
 	// SingleWriter is set by a caller that never replaces the path twice at the same time. The temporary file then has one name, which
 	// TemporaryPath returns, so that crashes leave at most one behind. Otherwise each write has another name, which TemporaryGlob matches.
 	SingleWriter bool
-	// FileSystem is the file system to write to. Nil means the one of this process.
-	FileSystem FileSystem
+	// Volatile is set for a file that is not needed after a reboot, or written again: nothing is synced.
+	Volatile bool
+	// Files is the file system to write to; nil means the host's.
+	Files disk.FileSystem
 }
 
-func (o Options) fileSystem() FileSystem {
-	if o.FileSystem == nil {
-		return hostFS{}
+// syncFolder returns after the names in the folder are on the disk, unless they are volatile.
+func (o Options) syncFolder(path string) error {
+	if o.Volatile {
+		return nil
 	}
-	return o.FileSystem
+	return disk.SyncFolder(o.Files, path)
 }
 
 // The temporary files of a path are hidden and end in suffix: folders that are read by extension, such as those of CDI specs and of
@@ -44,8 +50,27 @@ func TemporaryPath(path string) string {
 }
 
 // TemporaryGlob returns a pattern (filepath.Glob) for the temporary files of the path, whose last element may be a pattern itself. A caller
-// without Options.SingleWriter removes the old ones among them: those of processes that were killed while they wrote.
+// without Options.SingleWriter removes the old ones among them (RemoveTemporary).
 func TemporaryGlob(path string) string { return TemporaryPath(path + "*") }
+
+// RemoveTemporary removes the temporary files of the path, whose elements may be patterns, that are older than a minute: those of processes that were
+// killed while they wrote, or that could not remove them. A write takes far less than a minute.
+func RemoveTemporary(files disk.FileSystem, path string) error {
+	found, err := filepath.Glob(TemporaryGlob(path))
+	if err != nil {
+		return err
+	}
+	for _, file := range found {
+		info, err := os.Lstat(file)
+		if err != nil || time.Since(info.ModTime()) < time.Minute {
+			continue
+		}
+		if err := disk.RemoveIfExists(files, file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Write makes data the content of the file. See the package's description for what holds after an error.
 func Write(path string, data []byte, o Options) error {
@@ -61,15 +86,15 @@ func Write(path string, data []byte, o Options) error {
 
 // Pending is the new content of a file until Commit or Abort, one of which must be called. It is not safe for concurrent use.
 type Pending struct {
-	fs              FileSystem
-	file            File
+	fs              disk.FileSystem
+	file            disk.File
 	path, temporary string
 	options         Options
 }
 
 // Create opens the temporary file for the path. The folder must exist.
 func Create(path string, o Options) (*Pending, error) {
-	p := &Pending{fs: o.fileSystem(), path: path, options: o}
+	p := &Pending{fs: disk.Or(o.Files), path: path, options: o}
 	if err := p.open(); err != nil {
 		return nil, fmt.Errorf("create a temporary file for %s: %w", path, err)
 	}
@@ -99,10 +124,10 @@ func (p *Pending) open() (err error) {
 // Write appends to the new content.
 func (p *Pending) Write(data []byte) (int, error) { return p.file.Write(data) }
 
-// Commit makes what was written the content of the file. It returns after that is on the disk.
+// Commit makes what was written the content of the file. Unless it is volatile, Commit returns after that is on the disk.
 func (p *Pending) Commit() error {
 	err := p.setAttributes()
-	if err == nil {
+	if err == nil && !p.options.Volatile {
 		err = p.file.Sync()
 	}
 	if err != nil {
@@ -114,18 +139,13 @@ func (p *Pending) Commit() error {
 	if err := p.fs.Rename(p.temporary, p.path); err != nil {
 		return errors.Join(err, p.discard())
 	}
-	return syncFolder(p.fs, filepath.Dir(p.path))
+	return p.options.syncFolder(filepath.Dir(p.path))
 }
 
 // Abort removes what was written and leaves the file as it is.
 func (p *Pending) Abort() error { return errors.Join(p.file.Close(), p.discard()) }
 
-func (p *Pending) discard() error {
-	if err := p.fs.Remove(p.temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
+func (p *Pending) discard() error { return disk.RemoveIfExists(p.fs, p.temporary) }
 
 // setAttributes sets mode and owner of the temporary file.
 func (p *Pending) setAttributes() error {
@@ -149,30 +169,14 @@ func (p *Pending) setAttributes() error {
 	return p.file.Chmod(mode)
 }
 
-// Remove removes the files that exist, in order, and returns after that is on the disk. All of them must be in one folder. After an
-// error the first ones may have been removed.
+// Remove removes the files that exist, in order, and, unless they are volatile, returns after that is on the disk. All of them must be in one
+// folder. After an error the first ones may have been removed. A power failure may undo any of the removals before Remove returns. Files that are
+// missing may have been removed by a process that ended before the sync.
 func Remove(o Options, paths ...string) error {
-	removed := false
 	for _, path := range paths {
-		err := o.fileSystem().Remove(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := disk.RemoveIfExists(o.Files, path); err != nil {
 			return err
 		}
-		removed = removed || err == nil
 	}
-	if !removed {
-		return nil
-	}
-	return syncFolder(o.fileSystem(), filepath.Dir(paths[0]))
-}
-
-// SyncFolder returns after the names of the folder's files are on the disk: after a rename, for example.
-func SyncFolder(o Options, path string) error { return syncFolder(o.fileSystem(), path) }
-
-func syncFolder(fsys FileSystem, path string) error {
-	folder, err := fsys.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
+	return o.syncFolder(filepath.Dir(paths[0]))
 }

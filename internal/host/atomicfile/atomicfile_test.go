@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 func must(t *testing.T, err error) {
@@ -44,7 +46,7 @@ var errInjected = errors.New("injected")
 
 // faulty is the host's file system with a fault at one call. A failing write writes half of the data first.
 type faulty struct {
-	hostFS
+	disk.Host
 	failAt string
 	failed map[string]bool
 	calls  []string
@@ -59,7 +61,7 @@ func (f *faulty) fail(call string) error {
 	return errInjected
 }
 
-func (f *faulty) OpenFile(path string, flag int, mode fs.FileMode) (File, error) {
+func (f *faulty) OpenFile(path string, flag int, mode fs.FileMode) (disk.File, error) {
 	kind := "file"
 	if flag&syscall.O_DIRECTORY != 0 {
 		kind = "folder"
@@ -67,7 +69,7 @@ func (f *faulty) OpenFile(path string, flag int, mode fs.FileMode) (File, error)
 	if err := f.fail("open " + kind); err != nil {
 		return nil, err
 	}
-	file, err := f.hostFS.OpenFile(path, flag, mode)
+	file, err := f.Host.OpenFile(path, flag, mode)
 	if err != nil {
 		return nil, err
 	}
@@ -78,18 +80,18 @@ func (f *faulty) Rename(from, to string) error {
 	if err := f.fail("rename"); err != nil {
 		return err
 	}
-	return f.hostFS.Rename(from, to)
+	return f.Host.Rename(from, to)
 }
 
 func (f *faulty) Remove(path string) error {
 	if err := f.fail("remove"); err != nil {
 		return err
 	}
-	return f.hostFS.Remove(path)
+	return f.Host.Remove(path)
 }
 
 type faultyFile struct {
-	File
+	disk.File
 	fs   *faulty
 	kind string
 }
@@ -145,7 +147,7 @@ func TestWriteFaults(t *testing.T) {
 						must(t, os.WriteFile(path, []byte(existing), 0o600))
 					}
 					fsys := &faulty{failAt: test.failAt, failed: map[string]bool{}}
-					err := Write(path, []byte(after), Options{Mode: 0o600, SingleWriter: single, FileSystem: fsys})
+					err := Write(path, []byte(after), Options{Mode: 0o600, SingleWriter: single, Files: fsys})
 					if !errors.Is(err, errInjected) || !fsys.failed[test.failAt] {
 						t.Errorf("Write: %v, calls %v", err, fsys.calls)
 					}
@@ -160,7 +162,7 @@ func TestWriteFaults(t *testing.T) {
 				})
 			}
 			fsys := &faulty{}
-			must(t, Write(filepath.Join(t.TempDir(), "record.json"), []byte(after), Options{Mode: 0o600, SingleWriter: single, FileSystem: fsys}))
+			must(t, Write(filepath.Join(t.TempDir(), "record.json"), []byte(after), Options{Mode: 0o600, SingleWriter: single, Files: fsys}))
 			for _, call := range fsys.calls {
 				if !covered[call] {
 					t.Errorf("%s never fails in this test", call)
@@ -174,7 +176,7 @@ func TestWriteFaults(t *testing.T) {
 // of a single writer uses the same name.
 func TestWriteReportsLeftover(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record.json")
-	pending, err := Create(path, Options{Mode: 0o600, SingleWriter: true, FileSystem: &faulty{failAt: "remove", failed: map[string]bool{}}})
+	pending, err := Create(path, Options{Mode: 0o600, SingleWriter: true, Files: &faulty{failAt: "remove", failed: map[string]bool{}}})
 	must(t, err)
 	if _, err := pending.Write([]byte("a longer content that was never committed")); err != nil {
 		t.Fatal(err)
@@ -193,7 +195,7 @@ func TestWriteReportsLeftover(t *testing.T) {
 
 func TestWriteSyncsInOrder(t *testing.T) {
 	fsys := &faulty{}
-	must(t, Write(filepath.Join(t.TempDir(), "file"), []byte("text"), Options{Mode: 0o644, FileSystem: fsys}))
+	must(t, Write(filepath.Join(t.TempDir(), "file"), []byte("text"), Options{Mode: 0o644, Files: fsys}))
 	want := "open file, write file, chmod file, sync file, close file, rename, open folder, sync folder, close folder"
 	if got := strings.Join(fsys.calls, ", "); got != want {
 		t.Errorf("calls: %s, want %s", got, want)
@@ -305,7 +307,7 @@ func TestRemove(t *testing.T) {
 	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
 	must(t, os.WriteFile(second, nil, 0o600))
 	fsys := &faulty{}
-	must(t, Remove(Options{FileSystem: fsys}, first, second))
+	must(t, Remove(Options{Files: fsys}, first, second))
 	if got := names(t, dir); len(got) != 0 {
 		t.Errorf("left %v", got)
 	}
@@ -313,25 +315,25 @@ func TestRemove(t *testing.T) {
 		t.Errorf("calls: %s", got)
 	}
 	fsys = &faulty{}
-	must(t, Remove(Options{FileSystem: fsys}, first))
-	if got := strings.Join(fsys.calls, ", "); got != "remove" {
-		t.Errorf("calls: %s: nothing was removed, so that nothing needs a sync", got)
+	must(t, Remove(Options{Files: fsys}, first))
+	if got := strings.Join(fsys.calls, ", "); got != "remove, open folder, sync folder, close folder" {
+		t.Errorf("calls: %s: an earlier process may have removed the file and ended before the sync", got)
 	}
 	for _, call := range []string{"remove", "open folder", "sync folder", "close folder"} {
 		must(t, os.WriteFile(first, nil, 0o600))
-		if err := Remove(Options{FileSystem: &faulty{failAt: call, failed: map[string]bool{}}}, first); !errors.Is(err, errInjected) {
+		if err := Remove(Options{Files: &faulty{failAt: call, failed: map[string]bool{}}}, first); !errors.Is(err, errInjected) {
 			t.Errorf("%s failed: %v", call, err)
 		}
 	}
 }
 
-func TestSyncFolder(t *testing.T) {
-	for _, call := range []string{"open folder", "sync folder", "close folder"} {
-		if err := SyncFolder(Options{FileSystem: &faulty{failAt: call, failed: map[string]bool{}}}, t.TempDir()); !errors.Is(err, errInjected) {
-			t.Errorf("%s failed: %v", call, err)
-		}
-	}
-	if err := SyncFolder(Options{}, t.TempDir()); err != nil {
-		t.Error(err)
+func TestVolatileFilesAreNotSynced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	fsys := &faulty{}
+	options := Options{Mode: 0o644, Volatile: true, Files: fsys}
+	must(t, Write(path, []byte("text"), options))
+	must(t, Remove(options, path))
+	if got := strings.Join(fsys.calls, ", "); got != "open file, write file, chmod file, close file, rename, remove" {
+		t.Errorf("calls: %s", got)
 	}
 }

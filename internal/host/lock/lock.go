@@ -14,6 +14,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 // ErrHeld means that another open file holds a lock that excludes the wanted one.
@@ -35,13 +37,15 @@ type Range struct{ Start, Length int64 }
 func Byte(offset int64) Range { return Range{Start: offset, Length: 1} }
 
 // Open opens a lock file, readable and writable only for its owner, and creates it if it is missing. It takes no lock.
-func Open(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) }
+func Open(files disk.FileSystem, path string) (disk.File, error) {
+	return disk.Or(files).OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+}
 
 // OpenExclusive opens the lock file and takes an Exclusive lock of it, or returns ErrHeld. The file is the one at the path: if another
 // process removed or replaced it between the opening and the locking, the new one is locked.
-func OpenExclusive(path string) (*os.File, error) {
+func OpenExclusive(files disk.FileSystem, path string) (disk.File, error) {
 	for {
-		file, err := Open(path)
+		file, err := Open(files, path)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +62,7 @@ func OpenExclusive(path string) (*os.File, error) {
 }
 
 // Try takes the lock or returns ErrHeld. It never waits.
-func Try(file *os.File, kind Kind, r Range) error {
+func Try(file disk.File, kind Kind, r Range) error {
 	err := control(file, unix.F_OFD_SETLK, r.request(int16(kind)))
 	switch {
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EACCES):
@@ -71,7 +75,7 @@ func Try(file *os.File, kind Kind, r Range) error {
 
 // Wait takes the lock of the whole file as soon as no other open file excludes it. It has no timeout: use it for locks that are held only
 // for a few system calls.
-func Wait(file *os.File, kind Kind) error {
+func Wait(file disk.File, kind Kind) error {
 	if err := control(file, unix.F_OFD_SETLKW, Range{}.request(int16(kind))); err != nil {
 		return fmt.Errorf("wait for the lock of %s: %w", file.Name(), err)
 	}
@@ -79,7 +83,7 @@ func Wait(file *os.File, kind Kind) error {
 }
 
 // Release gives the lock of the range back. Closing the file does the same for all its ranges.
-func Release(file *os.File, r Range) error {
+func Release(file disk.File, r Range) error {
 	if err := control(file, unix.F_OFD_SETLK, r.request(unix.F_UNLCK)); err != nil {
 		return fmt.Errorf("unlock %s: %w", file.Name(), err)
 	}
@@ -87,7 +91,7 @@ func Release(file *os.File, r Range) error {
 }
 
 // IsHeld reports whether another open file holds a lock, of any kind, of the range. It takes none.
-func IsHeld(file *os.File, r Range) (bool, error) {
+func IsHeld(file disk.File, r Range) (bool, error) {
 	request := r.request(unix.F_WRLCK)
 	if err := control(file, unix.F_OFD_GETLK, request); err != nil {
 		return false, fmt.Errorf("read the lock of %s: %w", file.Name(), err)
@@ -110,7 +114,7 @@ func IsHeldAt(path string, r Range) (bool, error) {
 
 // IsAt reports whether the open file is still the one at the path. A lock of a file that was removed or replaced excludes no process that
 // opens the path later.
-func IsAt(file *os.File, path string) bool {
+func IsAt(file disk.File, path string) bool {
 	open, err := file.Stat()
 	if err != nil {
 		return false
@@ -124,7 +128,7 @@ func (r Range) request(kind int16) *unix.Flock_t {
 }
 
 // control repeats a call that a signal interrupted: the Go runtime sends its own.
-func control(file *os.File, command int, request *unix.Flock_t) error {
+func control(file disk.File, command int, request *unix.Flock_t) error {
 	for {
 		err := unix.FcntlFlock(file.Fd(), command, request)
 		if !errors.Is(err, unix.EINTR) {

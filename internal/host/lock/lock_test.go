@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 func must(t *testing.T, err error) {
@@ -15,9 +17,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func open(t *testing.T, path string) *os.File {
+func open(t *testing.T, path string) disk.File {
 	t.Helper()
-	file, err := Open(path)
+	file, err := Open(nil, path)
 	must(t, err)
 	t.Cleanup(func() { _ = file.Close() })
 	return file
@@ -96,9 +98,9 @@ func TestWaitReturnsWhenTheHolderCloses(t *testing.T) {
 
 func TestOpenExclusive(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	file, err := OpenExclusive(path)
+	file, err := OpenExclusive(nil, path)
 	must(t, err)
-	if _, err := OpenExclusive(path); !errors.Is(err, ErrHeld) {
+	if _, err := OpenExclusive(nil, path); !errors.Is(err, ErrHeld) {
 		t.Errorf("second: %v", err)
 	}
 	if !IsAt(file, path) {
@@ -109,7 +111,7 @@ func TestOpenExclusive(t *testing.T) {
 	if IsAt(file, path) {
 		t.Error("a removed file is at its path")
 	}
-	next, err := OpenExclusive(path)
+	next, err := OpenExclusive(nil, path)
 	must(t, err)
 	must(t, errors.Join(next.Close(), file.Close()))
 }
@@ -121,7 +123,7 @@ func TestOpenExclusiveWhileHoldersRemoveTheirFile(t *testing.T) {
 	for range 2 {
 		go func() {
 			for taken := 0; taken < 500; {
-				file, err := OpenExclusive(path)
+				file, err := OpenExclusive(nil, path)
 				if errors.Is(err, ErrHeld) {
 					continue
 				}
@@ -159,8 +161,8 @@ func TestErrors(t *testing.T) {
 	if _, err := IsHeldAt(string([]byte{'a', 0}), Range{}); err == nil {
 		t.Error("a path that is none: no error")
 	}
-	for name, openLock := range map[string]func(string) (*os.File, error){"Open": Open, "OpenExclusive": OpenExclusive} {
-		if _, err := openLock(filepath.Join(dir, "missing", "lock")); !errors.Is(err, fs.ErrNotExist) {
+	for name, openLock := range map[string]func(disk.FileSystem, string) (disk.File, error){"Open": Open, "OpenExclusive": OpenExclusive} {
+		if _, err := openLock(nil, filepath.Join(dir, "missing", "lock")); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
