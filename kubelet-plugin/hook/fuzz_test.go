@@ -427,6 +427,6 @@ func (h hostileRoot) mounts() (unmount func()) {
 
 // leavesRoot reports whether a path of the test leads out of the root through links.
 func (h hostileRoot) leavesRoot(place string) bool {
-	real, err := filepath.EvalSymlinks(place)
-	return err != nil || real != place
+	resolved, err := filepath.EvalSymlinks(place)
+	return err != nil || resolved != place
 }

@@ -29,7 +29,7 @@ func parameters(driver, text string) change {
 }
 
 // classParameters gives the class of the claim an opaque configuration, as the allocation has it.
-func classParameters(driver, text string) change {
+func classParameters(text string) change {
 	return func(claim *resourceapi.ResourceClaim) {
 		claim.Status.Allocation.Devices.Config = append(claim.Status.Allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
 			Source: resourceapi.AllocationConfigSourceClass,

@@ -103,7 +103,7 @@ func TestExtras(t *testing.T) {
 	if message := n.warns(forbidden, "InvalidParameters"); !strings.Contains(message, "request a DeviceClass that has it") {
 		t.Errorf("%q", message)
 	}
-	claim := n.claim("asking", []gpu.Device{n.whole(0)}, onNode(n), classParameters(driver, both))
+	claim := n.claim("asking", []gpu.Device{n.whole(0)}, onNode(n), classParameters(both))
 	if _, err := k.prepare(claim); err == nil || !strings.Contains(err.Error(), "gds: no /dev/nvidia-fs[0-9]* on this node") {
 		t.Fatalf("without the modules: %v", err)
 	}
