@@ -87,6 +87,7 @@ test-long: lab $(GINKGO) ## faults and inputs that take minutes to hours each: t
 	TESSERA_HISTORIES=100000 $(GO) test -count=1 -timeout 30m -run '^TestExclusiveDevicesHaveOneTenant$$' ./kubelet-plugin/prepare
 	TESSERA_ROOTS=100000 $(GO) test -count=1 -timeout 60m -v -run '^TestHostileRoots$$' ./kubelet-plugin/hook
 	$(GO) test -count=1 -timeout 0 -run '^TestHostilePools$$' ./scheduler-plugin/index -pools 1000000
+	$(GO) run ./e2e/repo/mutate ./kubelet-plugin/hook ./kubelet-plugin/checkpoint ./kubelet-plugin/prepare
 	$(SPECS) --timeout 60m --label-filter 'long || install' --procs 2 ./e2e/tests/installation
 
 .PHONY: test-upstream
