@@ -81,6 +81,7 @@ func TestEnableCUDACompat(t *testing.T) {
 			b.write(compatDropIn, "/left/by/an/earlier/run\n")
 			for library, text := range test.libraries {
 				b.write("/usr/local/cuda-13.0/compat/"+library, string(compatLibrary(t, text)))
+				b.write("/usr/local/cuda-13.0/compat/libnvidia-ptxjitcompiler.so.590.10.01", "another library")
 			}
 			b.link("/etc/alternatives/cuda", "/usr/local/cuda")
 			b.link("/usr/local/cuda-13.0", "/etc/alternatives/cuda")
