@@ -80,6 +80,25 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// The same health is always the same file.
+func TestHealthIsStoredInOrder(t *testing.T) {
+	t.Parallel()
+	h := gpu.Health{Boot: "boot", Links: map[string]int{}, Resets: map[string]time.Time{}}
+	for i := range 16 {
+		name := fmt.Sprintf("gpu-%02d", i)
+		h.Links[name], h.Resets[name] = i, time.Unix(int64(i), 0).UTC()
+	}
+	first, err := encodeHealth(h, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		if again, err := encodeHealth(h, nil); err != nil || !bytes.Equal(first, again) {
+			t.Fatalf("error %v (-first +again):\n%s", err, cmp.Diff(string(first), string(again)))
+		}
+	}
+}
+
 // Every field of a fault is persisted: a new field of the model needs a field in the file.
 func TestHealthRoundTripKeepsEveryField(t *testing.T) {
 	t.Parallel()
@@ -234,6 +253,10 @@ func TestDamagedHealth(t *testing.T) {
 		nil, []byte("{}"), []byte("null"), []byte("damaged"), good[:len(good)/2], bytes.Replace(good, []byte("94"), []byte("95"), 1),
 		newer(t, good, func(record map[string]any) { record["faults"] = 1 }),
 		newer(t, good, func(record map[string]any) { record["version"] = 0 }),
+		newer(t, good, func(record map[string]any) { record["faults"] = []any{map[string]any{"gpu": "gpu-0", "quiet": "long"}} }),
+		newer(t, good, func(record map[string]any) {
+			record["faults"] = []any{map[string]any{"gpu": "gpu-0", "quiet": "1s", "placement": map[string]any{"size": -1}}}
+		}),
 	}
 	for n, data := range damages {
 		if err := os.WriteFile(store.path(), data, 0o600); err != nil {

@@ -530,6 +530,14 @@ func TestCount(t *testing.T) {
 		}
 	}
 	count("two of this boot", 2)
+	for _, test := range []struct {
+		gpus []string
+		want int
+	}{{[]string{"gpu-0"}, 1}, {[]string{"gpu-0", "gpu-1"}, 1}, {[]string{"gpu-2"}, 0}, {nil, 0}} {
+		if got, err := s.CountOn("boot", test.gpus); err != nil || got != test.want {
+			t.Errorf("claims of %v: %d, %v, want %d", test.gpus, got, err, test.want)
+		}
+	}
 	write(t, dir, "ready", []byte("damaged"))
 	count("one of them damaged", 2)
 	count("and set aside", 2)
