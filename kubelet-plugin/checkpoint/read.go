@@ -76,21 +76,29 @@ func (s *Store) setAsideDamaged(file *os.File, uid string, why error) error {
 	return err
 }
 
-// salvage returns the claim's reference from the newest of the damaged files. Its content cannot be trusted: the caller
-// verifies that the claim with this name has the UID. If the name cannot be recovered, only the UID is set.
-func salvage(paths []string, uid string) prepare.Ref {
-	data, err := os.ReadFile(paths[len(paths)-1])
-	var file struct {
-		Record struct {
-			UID       string `json:"uid"`
-			Namespace string `json:"namespace"`
-			Name      string `json:"name"`
-		} `json:"record"`
+// salvage returns what is known of the claim from its damaged files. The content cannot be trusted: the caller verifies that the claim with this name
+// has the UID. If the name cannot be recovered from the newest file, only the UID is set.
+func salvage(paths []string, uid string) *prepare.UnreadableRecord {
+	unreadable := &prepare.UnreadableRecord{Claim: prepare.Ref{UID: uid}}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		unreadable.Text += string(data)
+		var file struct {
+			Record struct {
+				UID       string `json:"uid"`
+				Namespace string `json:"namespace"`
+				Name      string `json:"name"`
+			} `json:"record"`
+		}
+		unreadable.Claim = prepare.Ref{UID: uid}
+		if json.Unmarshal(data, &file) == nil && file.Record.UID == uid {
+			unreadable.Claim = prepare.Ref(file.Record)
+		}
 	}
-	if err != nil || json.Unmarshal(data, &file) != nil || file.Record.UID != uid {
-		return prepare.Ref{UID: uid}
-	}
-	return prepare.Ref(file.Record)
+	return unreadable
 }
 
 // damagedFiles returns the paths of the claim's damaged files.

@@ -56,7 +56,7 @@ func (s *Store) Load(uid string) (prepare.Record, error) {
 	case err != nil:
 		return prepare.Record{}, fmt.Errorf("record of claim %s: %w", uid, err)
 	case len(before) > 0:
-		return prepare.Record{}, &prepare.UnreadableRecord{Claim: salvage(before, uid)}
+		return prepare.Record{}, salvage(before, uid)
 	}
 	return prepare.Record{}, fmt.Errorf("claim %s: %w", uid, prepare.ErrNoRecord)
 }
@@ -101,6 +101,21 @@ func (s *Store) Delete(uid string) error {
 func (s *Store) List() ([]prepare.Record, error) {
 	records, _, err := s.list()
 	return records, err
+}
+
+// Unreadable returns the UIDs of the claims whose records were set aside, in ascending order.
+func (s *Store) Unreadable() ([]string, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the unreadable records: %w", err)
+	}
+	var uids []string
+	for _, entry := range entries {
+		if uid, _, is := strings.Cut(entry.Name(), suffix+aside); is {
+			uids = append(uids, uid)
+		}
+	}
+	return slices.Compact(uids), nil
 }
 
 // Held returns the devices that the records hold; admin access does not hold a device. all is false while a record

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -509,6 +510,32 @@ func TestHeld(t *testing.T) {
 		if diff := cmp.Diff(want[1:], held); diff != "" || all || err != nil {
 			t.Errorf("held, with a damaged record: all %v, %v (-want +got):\n%s", all, err, diff)
 		}
+	}
+}
+
+// What a damaged record contains is available to the owner of the hardware, and the claim is listed until its record is deleted.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	if err := s.Save(whole("b", "gpu-1")); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{`{"record": {"uid": "a", "namespace": "team", "name": "first"`, `{"record": {"uid": "a", "namespace": "team", "name": "x"}}`} {
+		write(t, dir, "a", []byte(text))
+		var unreadable *prepare.UnreadableRecord
+		if _, err := s.Load("a"); !errors.As(err, &unreadable) || !strings.Contains(unreadable.Text, text) {
+			t.Errorf("load: %v, want the damaged text", err)
+		}
+	}
+	if got, err := s.Unreadable(); !slices.Equal(got, []string{"a"}) || err != nil {
+		t.Errorf("unreadable: %v, %v", got, err)
+	}
+	if err := s.Delete("a"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Unreadable(); len(got) > 0 || err != nil {
+		t.Errorf("unreadable after the deletion: %v, %v", got, err)
 	}
 }
 

@@ -142,7 +142,12 @@ type trial struct {
 
 func (s scenario) try(t *testing.T) *trial {
 	t.Helper()
-	r := &trial{world: newWorld(t, s.machine), t: t, scenario: s}
+	return s.tryIn(t, newWorld(t, s.machine))
+}
+
+func (s scenario) tryIn(t *testing.T, w *world) *trial {
+	t.Helper()
+	r := &trial{world: w, t: t, scenario: s}
 	r.world.sandbox = s.sandbox
 	if s.intruders != nil {
 		for _, w := range s.intruders(r.world) {

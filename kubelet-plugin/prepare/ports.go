@@ -69,6 +69,8 @@ var ErrNoRecord = errors.New("no record")
 type UnreadableRecord struct {
 	// Claim is the claim as far as it could be read; the UID is always set.
 	Claim Ref
+	// Text is the damaged text. None of it can be trusted by itself.
+	Text string
 }
 
 // Error names the claim.
@@ -86,6 +88,8 @@ type Records interface {
 	Delete(uid string) error
 	// List returns every readable record by UID.
 	List() ([]Record, error)
+	// Unreadable returns the UIDs of the claims whose records were set aside.
+	Unreadable() ([]string, error)
 }
 
 // Specs writes the CDI specs.

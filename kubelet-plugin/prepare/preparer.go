@@ -228,13 +228,14 @@ func (p *Preparer) unprepare(ctx context.Context, claim Ref) (err error) {
 	if err != nil {
 		return err
 	}
+	release := p.releaseClaim
 	if stored.State == stateDamaged {
 		stored, err = p.rebuildRecord(ctx, Record{Ref: claim, State: stateDamaged, BootID: p.BootID})
-		switch {
-		case errors.Is(err, ErrNoClaim):
-			klog.FromContext(ctx).Error(err, "The record was unreadable and the claim is deleted: MIG devices of the claim are not destroyed")
-			return p.deleteRecordAndSpec(ctx, stored)
-		case err != nil:
+		if errors.Is(err, ErrNoClaim) {
+			stored, err = p.recoverRecord(ctx, stored)
+			release = p.releaseUnused
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -243,7 +244,7 @@ func (p *Preparer) unprepare(ctx context.Context, claim Ref) (err error) {
 		return err
 	}
 	defer unlock()
-	return p.releaseClaim(ctx, stored)
+	return release(ctx, stored)
 }
 
 // hasRecord reports whether the claim has a record, or may have one.
@@ -264,19 +265,6 @@ func (p *Preparer) loadRecord(claim Ref) (Record, error) {
 	case err != nil:
 		return Record{}, fmt.Errorf("read the record: %w", err)
 	}
-	return r, nil
-}
-
-// rebuildRecord returns the damaged record with the devices that the API server lists in the claim's allocation.
-func (p *Preparer) rebuildRecord(ctx context.Context, r Record) (Record, error) {
-	claim, err := Claim{}, ErrNoClaim
-	if r.Name != "" {
-		claim, err = p.Claims.Allocated(ctx, r.Ref)
-	}
-	if err != nil {
-		return r, fmt.Errorf("read the allocation of the claim, because its record is unreadable: %w", err)
-	}
-	r.Wanted = claim.Wanted
 	return r, nil
 }
 

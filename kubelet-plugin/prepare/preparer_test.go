@@ -482,28 +482,73 @@ func TestUnreadableRecord(t *testing.T) {
 	})
 }
 
-// TestUnreadableRecordOfDeletedClaim has no one who knows what the claim holds: nothing is destroyed on a
-// guess.
+// TestUnreadableRecordOfDeletedClaim destroys the MIG devices that the damaged text names when kubelet ends the claim, and no others on a guess.
 func TestUnreadableRecordOfDeletedClaim(t *testing.T) {
 	t.Parallel()
 	w, c := damagedClaim(t)
 	p := w.process(t, nil)
+	mustPrepare(t, p, claim("neighbour", w.slice(0, 19, 4)))
+	foreign, err := w.intrude(w.slice(0, 19, 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := w.records.unreadable[c.UID]
 	for name, salvaged := range map[string]Ref{"no name": {UID: c.UID}, "damaged name": {UID: c.UID, Namespace: "team", Name: "q"}} {
-		w.records.unreadable[c.UID] = salvaged
+		w.records.unreadable[c.UID] = UnreadableRecord{Claim: salvaged, Text: damaged.Text}
 		if err := p.Reconcile(quiet(t)); err != nil {
 			t.Errorf("%s: reconcile: %v", name, err)
 		}
-		if len(w.specs.kept) != 1 || len(w.records.unreadable) != 1 {
-			t.Errorf("%s: the claim's pods may run, and its record was deleted", name)
+		if len(w.specs.kept) != 2 || len(w.records.unreadable) != 1 || len(w.instances()) != 3 {
+			t.Errorf("%s: the claim's pods may run, and it was released", name)
 		}
 	}
 	delete(w.api.claims, c.UID)
 	mustUnprepare(t, p, c)
-	if got := len(w.instances()); got != 1 {
-		t.Errorf("%d instances: an instance was destroyed on a guess", got)
+	mustUnprepare(t, p, claim("neighbour"))
+	if diff := cmp.Diff([]gpu.Instance{foreign}, w.instances()); diff != "" {
+		t.Errorf("instances (-want +got):\n%s", diff)
 	}
-	if len(w.specs.kept) > 0 || len(w.records.unreadable) > 0 {
-		t.Error("kubelet ended the claim, and something is kept for it")
+	clean(t, w)
+}
+
+// A claim that neither the API server nor kubelet has any more is released without a call of kubelet, also if no spec was written.
+func TestReconcileReleasesUnreadableRecordOfDeletedClaim(t *testing.T) {
+	t.Parallel()
+	for _, spec := range []bool{true, false} {
+		w, c := damagedClaim(t)
+		delete(w.api.claims, c.UID)
+		w.api.gone = map[string]bool{c.UID: true}
+		if !spec {
+			delete(w.specs.kept, c.UID)
+		}
+		if err := w.process(t, nil).Reconcile(quiet(t)); err != nil {
+			t.Errorf("spec %t: %v", spec, err)
+		}
+		clean(t, w)
+	}
+}
+
+// A MIG device with a process is not destroyed, and neither is one that another record has or that the damaged text does not name.
+func TestUnreadableRecordOfDeletedClaimInUse(t *testing.T) {
+	t.Parallel()
+	w, c := damagedClaim(t)
+	delete(w.api.claims, c.UID)
+	used := w.instances()[0]
+	w.gpus[h0].processes = []gpu.Process{{PID: 7, GI: used.GI}}
+	p := w.process(t, nil)
+	if err := p.Unprepare(quiet(t), c.Ref); !errors.Is(err, gpu.ErrBusy) || !has(err, "process 7") {
+		t.Errorf("with a process: %v", err)
+	}
+	w.gpus[h0].processes = nil
+	mustUnprepare(t, p, c)
+	clean(t, w)
+
+	w, c = damagedClaim(t)
+	delete(w.api.claims, c.UID)
+	w.records.unreadable[c.UID] = UnreadableRecord{Claim: c.Ref, Text: "\x00\x00"}
+	mustUnprepare(t, w.process(t, nil), c)
+	if got := len(w.instances()); got != 1 {
+		t.Errorf("%d instances: one was destroyed on a guess", got)
 	}
 }
 

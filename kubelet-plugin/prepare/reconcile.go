@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"k8s.io/klog/v2"
@@ -14,7 +15,7 @@ import (
 //   - Records of another boot are deleted.
 //   - Prepared claims that are not running or held any more (Config.Claims) are released; the others are verified, and their CDI specs written again.
 //   - A claim that kubelet has not unprepared is not released while a process uses its devices, or if that cannot be determined (InUse).
-//   - Unreadable records are rebuilt.
+//   - Unreadable records are rebuilt from the claim; if it is deleted, the MIG devices that they name are destroyed, as with a claim that is not held.
 //   - CDI specs and MPS daemons without a claim are removed.
 //
 // MIG devices that no record owns are not changed. Reconcile is called at the start of the agent, concurrently with calls of kubelet, and
@@ -56,8 +57,13 @@ func (p *Preparer) storedClaims() ([]Ref, error) {
 		claims = append(claims, r.Ref)
 		recorded[r.UID] = true
 	}
-	for _, uid := range specs {
+	damaged, err := p.Records.Unreadable()
+	if err != nil {
+		return nil, fmt.Errorf("list the unreadable records: %w", err)
+	}
+	for _, uid := range append(specs, damaged...) {
 		if !recorded[uid] {
+			recorded[uid] = true
 			claims = append(claims, Ref{UID: uid})
 		}
 	}
@@ -79,23 +85,16 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref, running map[Ref]boo
 	if err != nil {
 		return err
 	}
-	if r.State == stateDamaged {
-		r, err = p.rebuildRecord(ctx, r)
-		switch {
-		case errors.Is(err, ErrNoClaim):
-			// Perhaps only the name in the record is damaged, and the claim's pods run. kubelet's next call has the name.
-			return nil
-		case err != nil:
-			return err
-		}
+	r, verdict, doubt := p.judge(ctx, r, running)
+	if verdict == leave {
+		return doubt
 	}
-	keep, doubt := p.shouldKeep(ctx, r, running)
 	unlock, err := p.locks.acquireGPUs(ctx, r.touched(), r.Ref)
 	if err != nil {
 		return errors.Join(doubt, err)
 	}
 	defer unlock()
-	if keep {
+	if verdict == keep {
 		answers, err := p.ensurePrepared(ctx, r)
 		if err == nil {
 			p.Reconciled(r.Ref, answers)
@@ -116,20 +115,59 @@ func (p *Preparer) releaseUnused(ctx context.Context, r Record) error {
 	return p.releaseClaim(ctx, r)
 }
 
-// shouldKeep reports whether the claim is kept: it was prepared in this boot, or its record is damaged, and it is one of the running ones or may be in
-// use. If that cannot be determined, it is kept and the error returned.
-func (p *Preparer) shouldKeep(ctx context.Context, r Record, running map[Ref]bool) (bool, error) {
+// verdict is what Reconcile does with a claim.
+type verdict int
+
+const (
+	// leave changes nothing: kubelet's next call does.
+	leave verdict = iota
+	// keep verifies the claim and writes its spec again.
+	keep
+	// release releases the claim if it is unused.
+	release
+)
+
+// judge decides about the claim of the record, which is rebuilt if it is damaged. A claim of this boot that is one of the running ones or may be in use is
+// kept. The error is why that cannot be determined.
+func (p *Preparer) judge(ctx context.Context, r Record, running map[Ref]bool) (Record, verdict, error) {
 	switch {
 	case r.State == stateDamaged:
-		return true, nil
+		return p.judgeDamaged(ctx, r)
 	case r.State != StatePrepared, r.BootID != p.BootID:
-		return false, nil
+		return r, release, nil
 	case running[r.Ref]:
-		return true, nil
+		return r, keep, nil
 	}
 	held, err := p.Claims.Held(ctx, r.Ref)
-	if err != nil {
-		return true, fmt.Errorf("check whether the claim is held: %w", err)
+	switch {
+	case err != nil:
+		return r, keep, fmt.Errorf("check whether the claim is held: %w", err)
+	case held:
+		return r, keep, nil
 	}
-	return held, nil
+	return r, release, nil
+}
+
+// judgeDamaged is judge for a record that is unreadable.
+func (p *Preparer) judgeDamaged(ctx context.Context, r Record) (Record, verdict, error) {
+	rebuilt, err := p.rebuildRecord(ctx, r)
+	switch {
+	case err == nil:
+		specs, err := p.Specs.List()
+		if err != nil || !slices.Contains(specs, r.UID) {
+			return r, leave, err // a claim without a spec has no containers
+		}
+		return rebuilt, keep, nil
+	case !errors.Is(err, ErrNoClaim):
+		return r, leave, err
+	}
+	// Perhaps only the name in the record is damaged, and the claim's pods run: kubelet has the claim then, and its next call has the name.
+	held, err := p.Claims.Held(ctx, r.Ref)
+	if held {
+		return r, leave, err
+	}
+	if r, err = p.recoverRecord(ctx, r); err != nil {
+		return r, leave, err
+	}
+	return r, release, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/params"
+	"github.com/tessera-gpu/tessera/internal/host/disk"
 )
 
 // world is everything that outlives a process: the hardware, the records, the specs and the locks.
@@ -33,6 +34,9 @@ type world struct {
 	on string
 	// sandbox has GPUs for virtual machines.
 	sandbox bool
+	// stored are the records of the agent, if they are others than records; files is the file system of the locks.
+	stored Records
+	files  disk.FileSystem
 }
 
 // leaveOn turns MIG on and leaves it so.
@@ -78,7 +82,7 @@ func emptyWorld(node gpu.Node, locks string) *world {
 	m := newMachine(node)
 	return &world{
 		machine: m, node: node, boot: 1, locks: locks,
-		records: &cabinet{m: m, kept: map[string]Record{}, unreadable: map[string]Ref{}},
+		records: &cabinet{m: m, kept: map[string]Record{}, unreadable: map[string]UnreadableRecord{}},
 		specs:   &shelf{m: m, kept: map[string][]Prepared{}},
 		api:     outside{claims: map[string]Claim{}},
 	}
@@ -94,11 +98,15 @@ func (w *world) process(tb testing.TB, observe Observer) *Preparer {
 	if w.sandbox {
 		passthrough = w.machine
 	}
+	var records Records = w.records
+	if w.stored != nil {
+		records = w.stored
+	}
 	p, err := New(Config{
-		Passthrough: passthrough,
-		Inventory:   w, Instances: w.machine, Modes: w.machine, Processes: w.machine, TimeSlice: w.machine,
+		Files: w.files, Passthrough: passthrough,
+		Inventory: w, Instances: w.machine, Modes: w.machine, Processes: w.machine, TimeSlice: w.machine,
 		Daemons: w.fleet, Shares: sharesOfGPU,
-		Records: w.records, Specs: w.specs, Claims: w.api,
+		Records: records, Specs: w.specs, Claims: w.api,
 		BootID: w.bootID(), LocksDir: w.locks, Observer: observe,
 	})
 	if err != nil {
@@ -123,7 +131,7 @@ type cabinet struct {
 	m          *machine
 	mutex      sync.Mutex
 	kept       map[string]Record
-	unreadable map[string]Ref
+	unreadable map[string]UnreadableRecord
 	writes     int
 	// forget drops a save that says it succeeded.
 	drop func(r Record) bool
@@ -143,7 +151,7 @@ func (c *cabinet) call(call string, do func()) error {
 
 // Load implements Records.
 func (c *cabinet) Load(uid string) (r Record, err error) {
-	known, unreadable, salvaged := false, false, Ref{}
+	known, unreadable, salvaged := false, false, UnreadableRecord{}
 	err = c.call("load", func() {
 		r, known = c.kept[uid]
 		salvaged, unreadable = c.unreadable[uid]
@@ -154,7 +162,7 @@ func (c *cabinet) Load(uid string) (r Record, err error) {
 	case known:
 		return copied(r), nil
 	case unreadable:
-		return Record{}, fmt.Errorf("load: %w", &UnreadableRecord{Claim: salvaged})
+		return Record{}, fmt.Errorf("load: %w", &salvaged)
 	}
 	return Record{}, fmt.Errorf("claim %s: %w", uid, ErrNoRecord)
 }
@@ -182,6 +190,12 @@ func (c *cabinet) Delete(uid string) error {
 func (c *cabinet) List() (all []Record, err error) {
 	err = c.call("list-records", func() { all = c.all() })
 	return all, err
+}
+
+// Unreadable implements Records.
+func (c *cabinet) Unreadable() (uids []string, err error) {
+	err = c.call("list-unreadable", func() { uids = slices.Sorted(maps.Keys(c.unreadable)) })
+	return uids, err
 }
 
 func (c *cabinet) all() []Record {
@@ -271,8 +285,12 @@ func (o outside) Allocated(_ context.Context, r Ref) (Claim, error) {
 // damage makes the claim's record unreadable, as the checkpoint does that finds it so. The API server
 // knows the claim.
 func (w *world) damage(c Claim) {
+	text := fmt.Sprintf("%q", c.UID)
+	for _, i := range w.records.kept[c.UID].Instances {
+		text += fmt.Sprintf("... %q", i.UUID)
+	}
 	delete(w.records.kept, c.UID)
-	w.records.unreadable[c.UID] = c.Ref
+	w.records.unreadable[c.UID] = UnreadableRecord{Claim: c.Ref, Text: text}
 	w.api.claims[c.UID] = c
 }
 

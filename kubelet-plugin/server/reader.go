@@ -149,6 +149,9 @@ const anyVersion = "0"
 
 // object gets the claim if it is allocated.
 func (r *Reader) object(ctx context.Context, ref prepare.Ref, options metav1.GetOptions) (*resourceapi.ResourceClaim, error) {
+	if ref.Name == "" { // its record was damaged
+		return nil, fmt.Errorf("get claim %s without its name: %w", ref.UID, prepare.ErrNoClaim)
+	}
 	object, err := r.client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, options)
 	switch {
 	case apierrors.IsNotFound(err):

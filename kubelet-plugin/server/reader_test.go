@@ -102,10 +102,11 @@ func TestAllocated(t *testing.T) {
 		ref  prepare.Ref
 		want error
 	}{
-		"allocated":     {prepare.Ref{UID: "uid-a", Namespace: "ns", Name: "a"}, nil},
-		"replaced":      {prepare.Ref{UID: "uid-older", Namespace: "ns", Name: "a"}, prepare.ErrNoClaim},
-		"gone":          {prepare.Ref{UID: "uid-b", Namespace: "ns", Name: "b"}, prepare.ErrNoClaim},
-		"not allocated": {prepare.Ref{UID: "uid-idle", Namespace: "ns", Name: "idle"}, prepare.ErrNoClaim},
+		"allocated":      {prepare.Ref{UID: "uid-a", Namespace: "ns", Name: "a"}, nil},
+		"replaced":       {prepare.Ref{UID: "uid-older", Namespace: "ns", Name: "a"}, prepare.ErrNoClaim},
+		"gone":           {prepare.Ref{UID: "uid-b", Namespace: "ns", Name: "b"}, prepare.ErrNoClaim},
+		"without a name": {prepare.Ref{UID: "uid-a"}, prepare.ErrNoClaim},
+		"not allocated":  {prepare.Ref{UID: "uid-idle", Namespace: "ns", Name: "idle"}, prepare.ErrNoClaim},
 	} {
 		if got, err := reader.Allocated(t.Context(), test.ref); !errors.Is(err, test.want) || err == nil && got.Ref != test.ref {
 			t.Errorf("%s: %v, %v, want %v", name, got, err, test.want)

@@ -168,6 +168,19 @@ func (d *Disk) CheckPowerLoss(tb testing.TB, view View) (tried int, wrong []stri
 	return tried, wrong
 }
 
+// EachLoss calls do for every state in which a power failure may leave the disk after its last call, with a folder that has this state.
+func (d *Disk) EachLoss(tb testing.TB, do func(dir string)) {
+	tb.Helper()
+	dir := filepath.Join(Folder(tb), "disk")
+	last := d.history.states[len(d.history.states)-1]
+	for _, c := range last.choices(rand.New(rand.NewPCG(1, 2))) {
+		if err := last.write(d.history.root, c, dir); err != nil {
+			tb.Fatal(err)
+		}
+		do(dir)
+	}
+}
+
 // look returns the view as text, also if it fails.
 func look(view View, dir string) string {
 	text, err := view(dir)
