@@ -189,7 +189,7 @@ func (s synchronized) Delete(uid string) error {
 func (s synchronized) sync() {
 	s.w.records.mutex.Lock()
 	defer s.w.records.mutex.Unlock()
-	all, err := s.Records.List()
+	all, err := s.List()
 	if err != nil {
 		s.t.Error(err)
 	}
