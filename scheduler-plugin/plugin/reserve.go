@@ -38,7 +38,10 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		p.retryNow(ctx, pod)
 		return fwk.NewStatus(fwk.Unschedulable, "the node's devices changed after filtering, retrying")
 	}
-	limited, cancel := context.WithTimeout(ctx, reserveLimit)
+	limited, cancel := ctx, func() {}
+	if !decided || !isReproducedSoon(a.Choice) {
+		limited, cancel = context.WithTimeout(ctx, reserveLimit)
+	}
 	defer cancel()
 	scene := p.reserveScope(c, info, a, decided)
 	status := p.allocate(limited, cs, c, info, scene)
@@ -58,6 +61,28 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	}
 	p.metrics.loss.Observe(fit.RelativeLoss(&a.Node.Fit, a.Choice))
 	return status
+}
+
+// soon is the number of ways that the in-tree allocator may try without a limit in time. Each takes some microseconds.
+const soon = 1000
+
+// isReproducedSoon reports whether the in-tree allocator, which sees the chosen devices only, has few ways to assign them to the requests: it tries the
+// alternatives before the chosen one, and gives the devices of one request to another. The limit in time would reject such a pod for the load of the machine.
+func isReproducedSoon(choice fit.Choice) bool {
+	ways, devices := 1, 0
+	for _, pick := range choice.Picks {
+		if ways *= pick.Alternative + 1; ways > soon {
+			return false
+		}
+		for i := range pick.Devices {
+			// The number of sets of the devices so far that the request can have: a binomial coefficient.
+			devices++
+			if ways = ways * devices / (i + 1); ways > soon {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // reserveScope returns what the in-tree instance sees: the chosen devices, or the whole node if the in-tree allocator decides.
