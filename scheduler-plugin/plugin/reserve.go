@@ -38,10 +38,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		p.retryNow(ctx, pod)
 		return fwk.NewStatus(fwk.Unschedulable, "the node's devices changed after filtering, retrying")
 	}
-	limited, cancel := ctx, func() {}
-	if !decided || !isReproducedSoon(a.Choice) {
-		limited, cancel = context.WithTimeout(ctx, reserveLimit)
-	}
+	limited, cancel := limitReserve(ctx, a, decided)
 	defer cancel()
 	scene := p.reserveScope(c, info, a, decided)
 	status := p.allocate(limited, cs, c, info, scene)
@@ -61,6 +58,14 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	}
 	p.metrics.loss.Observe(fit.RelativeLoss(&a.Node.Fit, a.Choice))
 	return status
+}
+
+// limitReserve returns the context of the in-tree allocator.
+func limitReserve(ctx context.Context, a rank.Answer, decided bool) (context.Context, context.CancelFunc) {
+	if decided && isReproducedSoon(a.Choice) {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, reserveLimit)
 }
 
 // soon is the number of ways that the in-tree allocator may try without a limit in time. Each takes some microseconds.
