@@ -65,8 +65,8 @@ func HashSecretValues(object any) (any, error) {
 	return secret, nil
 }
 
-// TrimPod keeps the operand, node, state and problems of a pod: what nodestate.ObservePod and ObserveValidationPod read. There are several pods for each
-// node of the cluster, and a whole one has ten times the size. It is a transform of the cache.
+// TrimPod keeps the operand, node, state and problems of a pod: what nodestate.ObservePod, ObserveValidationPod and action.NodeOf read. There are several
+// pods for each node of the cluster, and a whole one has ten times the size. It is a transform of the cache.
 func TrimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -76,11 +76,14 @@ func TrimPod(object any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
-			Labels:      keepKeys(pod.Labels, render.LabelName),
+			Labels:      keepKeys(pod.Labels, render.LabelName, action.LabelNode),
 			Annotations: keepKeys(pod.Annotations, render.AnnotationDigest, action.AnnotationBarrier),
 		},
 		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName, RestartPolicy: pod.Spec.RestartPolicy},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message},
+	}
+	if slim.Labels[action.LabelNode] != "" {
+		slim.OwnerReferences = pod.OwnerReferences
 	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady || c.Type == corev1.PodScheduled {

@@ -33,13 +33,13 @@ func TestTrimmedPodsAreObservedAsWholeOnes(t *testing.T) {
 		}
 		type reading struct {
 			Pod, Validation, Operand phase.Pod
-			Name                     string
+			Name, Node               string
 			Nodes                    []string
 		}
 		read := func(pod *corev1.Pod) reading {
 			return reading{
 				nodestate.ObservePod(pod), nodestate.ObserveValidationPod(pod), nodestate.OperandPod([]corev1.Pod{*pod}, render.OperandNodeAgent),
-				pod.Labels[render.LabelName], informers.PodNodes(pod),
+				pod.Labels[render.LabelName], action.NodeOf(pod), informers.PodNodes(pod),
 			}
 		}
 		want := read(whole)
@@ -73,6 +73,10 @@ func generatePod(r *rand.Rand) *corev1.Pod {
 		Status: corev1.PodStatus{
 			Phase: corev1.PodPhase(pick("Pending", "Running", "Running", "Succeeded", "Failed")), Reason: pick("", "", "Evicted"), Message: pick("", "m"), PodIP: "10.0.0.1",
 		},
+	}
+	if r.IntN(4) == 0 {
+		pod.Labels[action.LabelNode] = "n"
+		pod.OwnerReferences = []metav1.OwnerReference{{Kind: "GPUNode", Name: "n"}}
 	}
 	if r.IntN(8) == 0 {
 		pod.DeletionTimestamp = new(at())
