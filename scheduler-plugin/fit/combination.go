@@ -23,9 +23,9 @@ type partialPlan struct {
 // Example: one group that needs 2 devices, three GPUs that can each give 0, 1 or 2. layers[0] = {0}, layers[1] = {0, 1,
 // 2}, layers[2] = {0, 1, 2}, layers[3] = {2}: a plan that cannot reach 2 with the remaining GPUs is dropped. The result
 // is read backwards from the cheapest plan of layers[3].
-func (c *search) combineAssignments(assignments [][]assignment, start partialPlan) []*assignment {
+func (c *search) combineAssignments(assignments [][]assignment) []*assignment {
 	remaining := c.maxRemaining(assignments)
-	layers := [][]partialPlan{{start}}
+	layers := [][]partialPlan{{{progress: progress{served: c.noneServed()}}}}
 	for g := range assignments {
 		layers = append(layers, c.nextLayer(layers[g], assignments[g], g, remaining[g+1]))
 	}

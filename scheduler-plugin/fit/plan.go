@@ -22,7 +22,7 @@ func (c *search) searchFixedValues() {
 	if c.budget.Exceeded() {
 		return
 	}
-	chosen := c.combineAssignments(assignments, partialPlan{progress: progress{served: c.noneServed()}})
+	chosen := c.combineAssignments(assignments)
 	if chosen == nil {
 		return
 	}
