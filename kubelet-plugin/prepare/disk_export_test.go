@@ -202,7 +202,7 @@ func (s synchronized) sync() {
 // clone returns a world with a copy of the hardware and the specs, and with other locks.
 func (w *world) clone(t *testing.T) *world {
 	t.Helper()
-	other := emptyWorld(w.node, memoryDir(t))
+	other := emptyWorld(w.node, disktest.Folder(t))
 	other.boot, other.on, other.sandbox, other.api = w.boot, w.on, w.sandbox, w.api
 	other.serial, other.foreign, other.busy, other.sins = w.serial, maps.Clone(w.foreign), maps.Clone(w.busy), slices.Clone(w.sins)
 	for name, c := range w.gpus {

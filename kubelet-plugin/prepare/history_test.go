@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/internal/host/disk/disktest"
 )
 
 // history is a random history of one node with pods that need devices for themselves, an API server whose content may be an older one, a scheduler that
@@ -316,7 +317,7 @@ func (h *history) run() (fault string, played []string) {
 // histories plays so many histories and returns the number of faults and the first one.
 func histories(t *testing.T, count int, blindTo Usage) (faults int, first string) {
 	t.Helper()
-	locks := memoryDir(t)
+	locks := disktest.Folder(t)
 	for seed := range uint64(count) { //nolint:gosec // positive
 		h := newHistory(t, locks, seed)
 		h.blindTo = blindTo

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tessera-gpu/tessera/internal/host/disk/disktest"
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
@@ -128,7 +129,7 @@ func TestLockExcludes(t *testing.T) {
 // pause between their tries: a process that locks a file that was removed by then does not hold the lock.
 func TestRemovedLockFile(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(memoryDir(t), "claim.lock")
+	path := filepath.Join(disktest.Folder(t), "claim.lock")
 	var inside atomic.Int32
 	var group sync.WaitGroup
 	for range 3 {

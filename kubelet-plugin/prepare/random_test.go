@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/internal/host/disk/disktest"
 )
 
 // walk is a random history of one node.
@@ -223,7 +224,7 @@ func (w *walk) end(t *rapid.T) {
 // fail, busy and lost GPUs, an administrator at work and reboots.
 func TestRandomHistory(t *testing.T) {
 	t.Parallel()
-	locks := memoryDir(t)
+	locks := disktest.Folder(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &walk{world: emptyWorld(nodeOf(t, "h100x2"), locks), t: t}
 		timed := claim("timed", w.whole(1))

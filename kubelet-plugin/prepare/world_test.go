@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/internal/host/disk"
+	"github.com/tessera-gpu/tessera/internal/host/disk/disktest"
 )
 
 // world is everything that outlives a process: the hardware, the records, the specs and the locks.
@@ -59,23 +59,7 @@ func nodeOf(tb testing.TB, machine string) gpu.Node {
 
 func newWorld(tb testing.TB, name string) *world {
 	tb.Helper()
-	return emptyWorld(nodeOf(tb, name), memoryDir(tb))
-}
-
-// memoryDir returns a folder for locks, in memory where there is such a place: on a disk the thousands
-// of crashes take ten times as long.
-func memoryDir(tb testing.TB) string {
-	tb.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "tessera-prepare-")
-	if err != nil {
-		return tb.TempDir()
-	}
-	tb.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			tb.Error(err)
-		}
-	})
-	return dir
+	return emptyWorld(nodeOf(tb, name), disktest.Folder(tb))
 }
 
 func emptyWorld(node gpu.Node, locks string) *world {

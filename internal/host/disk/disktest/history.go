@@ -45,26 +45,34 @@ type history struct {
 
 // add returns a new node for the file or folder.
 func (h *history) add(info fs.FileInfo) (node, error) {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, fmt.Errorf("%s has no inode", info.Name())
+	inode, err := inodeOf(info)
+	if err != nil {
+		return 0, err
 	}
 	h.last++
-	h.nodes[stat.Ino] = h.last
+	h.nodes[inode] = h.last
 	return h.last, nil
 }
 
 // find returns the node of the file or folder.
 func (h *history) find(info fs.FileInfo) (node, error) {
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, fmt.Errorf("%s has no inode", info.Name())
+	inode, err := inodeOf(info)
+	if err != nil {
+		return 0, err
 	}
-	n, known := h.nodes[stat.Ino]
+	n, known := h.nodes[inode]
 	if !known {
 		return 0, fmt.Errorf("%s was not made through the port", info.Name())
 	}
 	return n, nil
+}
+
+func inodeOf(info fs.FileInfo) (uint64, error) {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, fmt.Errorf("%s has no inode", info.Name())
+	}
+	return stat.Ino, nil
 }
 
 func (h *history) at(path string) (node, error) {
