@@ -21,11 +21,14 @@ import (
 // redacted replaces removed values.
 const redacted = "<redacted>"
 
-// secretNames matches names of flags, variables and headers whose values may be secrets, with such a value; userInfo a user with a password in a URL;
-// authorization the credentials of a header.
+// secretWord matches words in the names of flags, variables and headers whose values may be secrets.
+const secretWord = `(?:pass|secret|token|key|cred|auth|licen[cs]e)`
+
+// secretNames matches a name with secretWord and its value, secretFlag a flag of such a name; userInfo a user with a password in a URL; authorization
+// the credentials of a header.
 var (
-	secretNames   = regexp.MustCompile(`(?i)([\w.-]*(?:pass|secret|token|key|cred|auth|licen[cs]e)[\w.-]*["']?\s*[=:]\s*)(?:"[^"]*"|'[^']*'|\S+)`)
-	secretFlag    = regexp.MustCompile(`(?i)^-[\w.-]*(?:pass|secret|token|key|cred|auth|licen[cs]e)[\w.-]*$`)
+	secretNames   = regexp.MustCompile(`(?i)([\w.-]*` + secretWord + `[\w.-]*["']?\s*[=:]\s*)(?:"[^"]*"|'[^']*'|\S+)`)
+	secretFlag    = regexp.MustCompile(`(?i)^-[\w.-]*` + secretWord + `[\w.-]*$`)
 	userInfo      = regexp.MustCompile(`(://)[^/@\s]+@`)
 	authorization = regexp.MustCompile(`(?i)\b(bearer|basic)\s+\S+`)
 )
