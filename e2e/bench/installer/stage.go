@@ -43,7 +43,7 @@ type stage struct {
 	kwok      *harness.Process
 	installer *harness.Process
 	players   *players
-	audit     *audit
+	audit     *audits
 }
 
 // raise starts everything except the fleet.
@@ -70,7 +70,7 @@ func raise(ctx context.Context, b *bench, labFolder, folder string) (_ *stage, e
 	if s.Cluster, err = cluster.Open(l.Folder()); err != nil {
 		return nil, err
 	}
-	s.audit = &audit{plane: s.ControlPlane()}
+	s.audit = &audits{plane: s.ControlPlane()}
 	if err := s.installChart(ctx); err != nil {
 		return nil, err
 	}

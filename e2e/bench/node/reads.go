@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -13,6 +11,7 @@ import (
 
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
+	"github.com/tessera-gpu/tessera/e2e/bench/audit"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
 
@@ -75,32 +74,12 @@ func (b *bench) reads(ctx context.Context) error {
 	return nil
 }
 
-// requests returns the number of the agent's requests in the audit log that were received in the time span, by verb and resource.
+// requests counts the agent's requests in the audit log.
 func requests(log string, from, until time.Time) (map[string]int, error) {
 	file, err := os.Open(log)
 	if err != nil {
 		return nil, fmt.Errorf("read the audit log: %w", err)
 	}
 	defer file.Close() //nolint:errcheck // it was only read
-	found := map[string]int{}
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e struct {
-			Stage, Verb, UserAgent string
-			ObjectRef              struct{ Resource, Subresource string }
-			At                     time.Time `json:"requestReceivedTimestamp"`
-		}
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return nil, fmt.Errorf("read the audit log: %w", err)
-		}
-		// The event of a watch is written when it starts; all others when the request is complete.
-		if e.Stage == "ResponseComplete" && e.Verb == "watch" || e.Stage == "ResponseStarted" && e.Verb != "watch" {
-			continue
-		}
-		if strings.HasPrefix(e.UserAgent, userAgent) && e.At.After(from) && e.At.Before(until) {
-			found[strings.TrimSuffix(e.Verb+" "+e.ObjectRef.Resource+"/"+e.ObjectRef.Subresource, "/")]++
-		}
-	}
-	return found, lines.Err()
+	return audit.Count(file, userAgent, from, until)
 }
