@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/internal/host/namespacetest"
 )
 
 // What the hooks of one container may take, whatever is in its root.
@@ -240,7 +242,7 @@ const rootsVariable = "TESSERA_ROOTS"
 // TestHostileRoots runs the program, as a runtime does, on generated roots with volumes and file systems of the kernel in them. Each takes bounded
 // processor time and memory, and changes neither the host nor a volume.
 func TestHostileRoots(t *testing.T) {
-	if !inNamespace(t) {
+	if !namespacetest.InMountNamespace(t) {
 		return
 	}
 	count := 100

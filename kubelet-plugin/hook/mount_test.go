@@ -8,12 +8,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/internal/host/namespacetest"
 )
 
 // The hooks run as root and write to the container's own root only: a volume of the pod can be a folder of the host, or of other pods. They read from
 // volumes, and what does not depend on the volume is written.
 func TestVolumesAreNotChanged(t *testing.T) {
-	if !inNamespace(t) {
+	if !namespacetest.InMountNamespace(t) {
 		return
 	}
 	for _, volume := range []string{"/etc", "/etc/ld.so.conf.d", "/usr/lib64", "/usr", "/lib"} {
@@ -57,7 +59,7 @@ func TestVolumesAreNotChanged(t *testing.T) {
 
 // A file of the kernel is a regular file whose content is made when it is read: it may wait, as /proc/kmsg does, or consume an event.
 func TestKernelFilesAreNotRead(t *testing.T) {
-	if !inNamespace(t) {
+	if !namespacetest.InMountNamespace(t) {
 		return
 	}
 	b := newBundle(t)

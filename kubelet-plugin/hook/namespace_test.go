@@ -2,37 +2,14 @@ package hook
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// inNamespace runs the calling test again in a process with its own mount namespace and reports whether this is that
-// process; in the other process it returns when that one has ended.
-func inNamespace(t *testing.T) bool {
-	t.Helper()
-	needRoot(t, "makes a mount namespace")
-	const marker = "TESSERA_TEST_IN_NAMESPACE"
-	if os.Getenv(marker) == t.Name() {
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			t.Fatal(err)
-		}
-		return true
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), marker+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-	out, err := cmd.CombinedOutput()
-	t.Logf("in the namespace:\n%s", out)
-	if err != nil {
-		t.Error(err)
-	}
-	return false
-}
+	"github.com/tessera-gpu/tessera/internal/host/namespacetest"
+)
 
 func mount(t *testing.T, source, target, kind string, flags uintptr) {
 	t.Helper()
@@ -42,7 +19,7 @@ func mount(t *testing.T, source, target, kind string, flags uintptr) {
 }
 
 func TestReadOnlyRootIsAWarning(t *testing.T) {
-	if !inNamespace(t) {
+	if !namespacetest.InMountNamespace(t) {
 		return
 	}
 	b := newBundle(t)
@@ -71,7 +48,7 @@ func TestReadOnlyRootIsAWarning(t *testing.T) {
 
 // A mount of the user at the path of a link is not changed, and the other links are created.
 func TestAMountAtTheLinksPlaceIsAWarning(t *testing.T) {
-	if !inNamespace(t) {
+	if !namespacetest.InMountNamespace(t) {
 		return
 	}
 	b := newBundle(t)
@@ -93,7 +70,7 @@ func TestAMountAtTheLinksPlaceIsAWarning(t *testing.T) {
 
 // The links in /proc that lead to other processes' roots and open files are not followed.
 func TestMagicLinksAreNotFollowed(t *testing.T) {
-	if !inNamespace(t) {
+	if !namespacetest.InMountNamespace(t) {
 		return
 	}
 	b := newBundle(t)
@@ -113,7 +90,7 @@ func TestMagicLinksAreNotFollowed(t *testing.T) {
 // The parameters are replaced in the container only, by a file that cannot be changed. The test uses another file of
 // procfs in place of the driver's.
 func TestOvermount(t *testing.T) {
-	if !inNamespace(t) {
+	if !namespacetest.InMountNamespace(t) {
 		return
 	}
 	b := newBundle(t)

@@ -4,39 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
-)
 
-// inNamespace runs the calling test again in a process with its own mount namespace and reports whether this is that process; in the other process it
-// returns when that one has ended.
-func inNamespace(t *testing.T) bool {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes a mount namespace")
-	}
-	const marker = "TESSERA_TEST_IN_NAMESPACE"
-	if os.Getenv(marker) == t.Name() {
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			t.Fatal(err)
-		}
-		return true
-	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), marker+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-	out, err := cmd.CombinedOutput()
-	t.Logf("in the namespace:\n%s", out)
-	if err != nil {
-		t.Error(err)
-	}
-	return false
-}
+	"github.com/tessera-gpu/tessera/internal/host/namespacetest"
+)
 
 // mountVolume mounts the volume as kubelet does for a pod.
 func mountVolume(t *testing.T, v volume, path string) {
@@ -106,7 +82,7 @@ func fill(t *testing.T, folder string) (bytes, files int) {
 // A client that writes into the folders of its daemon until nothing more fits fills the volumes of the daemon's pod and not the file system of the
 // host. Another user than root cannot replace the daemon's sockets. The daemon serves, and starts again.
 func TestClientFillsVolumesOnly(t *testing.T) {
-	if !inNamespace(t) {
+	if !namespacetest.InMountNamespace(t) {
 		return
 	}
 	s := &stage{t: t, folder: filepath.Join(t.TempDir(), "mps-gpu"), dir: t.TempDir()}

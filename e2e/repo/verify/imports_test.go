@@ -105,6 +105,7 @@ var law = []row{
 	{"internal/host/disk/disktest", []string{"internal/host/disk"}},
 	{"internal/host/lock", []string{"internal/host/disk", "golang.org/x/sys"}},
 	{"internal/host/modprobe", nil},
+	{"internal/host/namespacetest", []string{"golang.org/x/sys"}},
 	{"internal/host/pci", nil},
 	{"internal/host/smi", nil},
 
@@ -135,7 +136,7 @@ func TestNoProductBinaryLinksTests(t *testing.T) {
 		}
 		for _, p := range goList(t, "-deps", command.ImportPath) {
 			path := strings.TrimPrefix(p.ImportPath, module+"/")
-			if under(path, "api/gpu/gputest") || under(path, "internal/host/disk/disktest") || under(path, "e2e") || p.ImportPath == "testing" {
+			if under(path, "api/gpu/gputest") || under(path, "internal/host/disk/disktest") || under(path, "internal/host/namespacetest") || under(path, "e2e") || p.ImportPath == "testing" {
 				t.Errorf("%s links %s: the product must not contain tests, fakes or catalogues", command.ImportPath, p.ImportPath)
 			}
 		}
