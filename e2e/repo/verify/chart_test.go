@@ -363,6 +363,36 @@ func TestChartClosesTheNetwork(t *testing.T) {
 	}
 }
 
+// TestChartAdmitsNoOtherNamespaces: by default only pods of the same namespace may connect, and metricsFrom adds the namespaces with these labels to the
+// ports of metrics.
+func TestChartAdmitsNoOtherNamespaces(t *testing.T) {
+	for team, flags := range map[string][]string{"": nil, "monitoring": {"--set", "networkPolicy.metricsFrom.team=monitoring"}} {
+		for _, p := range find[*networkingv1.NetworkPolicy](rendered(t, flags...)) {
+			var others []string
+			for _, rule := range p.Spec.Ingress {
+				if len(rule.From) == 0 || len(rule.Ports) == 0 {
+					t.Errorf("%s admits all pods, or to all ports", p.Name)
+				}
+				for _, from := range rule.From {
+					switch {
+					case from.NamespaceSelector != nil:
+						others = append(others, from.NamespaceSelector.MatchLabels["team"])
+					case from.PodSelector == nil:
+						t.Errorf("%s admits addresses", p.Name)
+					}
+				}
+			}
+			var want []string
+			if team != "" && len(p.Spec.Ingress) > 0 && p.Name != "tessera-dcgm" {
+				want = []string{team}
+			}
+			if diff := cmp.Diff(want, others); diff != "" {
+				t.Errorf("%s, metricsFrom %q: admitted namespaces (-want +got):\n%s", p.Name, team, diff)
+			}
+		}
+	}
+}
+
 // TestChartHooks: new kinds are installed before their objects, by a separate account, and no object of the release is removed before its
 // operands.
 func TestChartHooks(t *testing.T) {
