@@ -21,8 +21,8 @@ import (
 
 // options are the values of the flags.
 type options struct {
-	kubeconfig, namespace, images, metricsAddress string
-	leaderElect                                   bool
+	kubeconfig, namespace, images, metricsAddress, healthAddress string
+	leaderElect                                                  bool
 }
 
 // command returns the root command, which runs the installer.
@@ -45,6 +45,7 @@ func command() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.images, "images", "", "YAML file with the images of the release")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8080", "address of the metrics endpoint; 0 disables it")
+	flags.StringVar(&o.healthAddress, "health-address", "0", "address of /healthz, which fails if the installer hangs; 0 disables it")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "reconcile only while holding the lease "+controller.Lease+" of the namespace")
 	cmd.AddCommand(crdsCommand(o), cleanupCommand(o), &cobra.Command{
 		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
@@ -108,6 +109,7 @@ func run(cmd *cobra.Command, o *options) error {
 	ctrl.SetLogger(logger)
 	return controller.Run(klog.NewContext(cmd.Context(), logger), controller.Config{
 		Access: access, Namespace: o.namespace, Images: images, Schemas: released, Lacks: lacks, LeaderElect: o.leaderElect, MetricsAddress: o.metricsAddress,
+		HealthAddress: o.healthAddress,
 	})
 }
 

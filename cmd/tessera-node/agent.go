@@ -21,6 +21,7 @@ import (
 	"github.com/tessera-gpu/tessera/dra-driver/smi"
 	"github.com/tessera-gpu/tessera/internal/host/bootid"
 	"github.com/tessera-gpu/tessera/internal/host/disk"
+	"github.com/tessera-gpu/tessera/internal/liveness"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/exporter"
@@ -79,6 +80,8 @@ type agent struct {
 	status    *status.Reporter
 	server    *server.Server
 	endpoint  endpoint
+	// liveness is the work whose hang requires a restart.
+	liveness *liveness.Work
 	// gpuNode is nil if the agent runs without an installer.
 	gpuNode *gpunode.Controller
 	// reconcileNow requests a reconciliation of the claims before the next period.
@@ -108,7 +111,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	}
 	nodes := c.nodes()
 	a := &agent{
-		hardware: c.hardware(nodes.Ensure), daemons: c.daemons(client), reconcileNow: make(chan struct{}, 1), monitoring: c.monitoring(),
+		hardware: c.hardware(nodes.Ensure), daemons: c.daemons(client), reconcileNow: make(chan struct{}, 1), monitoring: c.monitoring(), liveness: newLiveness(),
 	}
 	// Opening the driver can take seconds. It precedes Join, because an agent that no longer leads does not save health
 	// records.
@@ -145,7 +148,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 		Client: client, Claims: a.preparer, Translate: reader.Read, Status: a.status, Metrics: metrics, Health: a.inventory, Rules: c.rules(),
 		MetadataDir: c.metadata(),
 	})
-	a.endpoint = endpoint{address: c.address, metrics: registry, ready: a.ready}
+	a.endpoint = endpoint{address: c.address, metrics: registry, ready: a.ready, live: a.liveness.Check}
 	registerMetrics(ctx, registry, a, records, options)
 	registry.MustRegister(exporter.New(ctx, exporter.Config{
 		Node: c.node, Hardware: a.hardware, Inventory: a.inventory, Records: records,

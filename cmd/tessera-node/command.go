@@ -32,7 +32,7 @@ func command() *cobra.Command {
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
 	c.addFlags(root.PersistentFlags())
-	root.AddCommand(readyCommand(&c), gatherCommand(&c), mpsCommand(&c), hostCommand(), discoverCommand(&c), validateCommand(), versionCommand())
+	root.AddCommand(readyCommand(&c), liveCommand(&c), gatherCommand(&c), mpsCommand(&c), hostCommand(), discoverCommand(&c), validateCommand(), versionCommand())
 	return root
 }
 
@@ -41,7 +41,16 @@ func readyCommand(c *config) *cobra.Command {
 		Use:   "ready",
 		Short: "Check that the running agent is registered with kubelet and has published its devices",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return queryReady(cmd.Context(), c.address) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return query(cmd.Context(), c.address, readyPath) },
+	}
+}
+
+func liveCommand(c *config) *cobra.Command {
+	return &cobra.Command{
+		Use:   "live",
+		Short: "Check that the running agent does not hang",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return query(cmd.Context(), c.address, livePath) },
 	}
 }
 

@@ -31,10 +31,8 @@ const daemonPeriod = 250 * time.Millisecond
 // watchDaemons reports the restart of a daemon in the status of its claims, and requests a reconciliation after one stopped
 // serving, because its pod can be missing. Restarts while no agent runs are not reported.
 func (a *agent) watchDaemons(ctx context.Context) error {
-	tick := time.NewTicker(daemonPeriod)
-	defer tick.Stop()
 	known := map[string]watched{}
-	for {
+	return a.liveness.Repeat(ctx, daemonPeriod, func(ctx context.Context) {
 		states, err := a.daemons.States()
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "MPS daemons not listed, retrying")
@@ -49,12 +47,7 @@ func (a *agent) watchDaemons(ctx context.Context) error {
 			}
 		}
 		known = now
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	})
 }
 
 // watched is the observed state of a daemon.

@@ -27,12 +27,14 @@ func network(address string) (string, string) {
 	return "tcp", address
 }
 
-// endpoint serves /metrics and /readyz.
+// endpoint serves /metrics, /readyz and /livez.
 type endpoint struct {
 	address string
 	metrics prometheus.Gatherer
 	// ready returns why the agent is not ready; nil if it is.
 	ready func(context.Context) error
+	// live returns why the agent must be restarted; nil if it progresses.
+	live func() error
 }
 
 // Run serves until ctx ends.
@@ -51,8 +53,13 @@ func (e endpoint) Run(ctx context.Context) error {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(e.metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+readyPath, func(w http.ResponseWriter, r *http.Request) {
 		if err := e.ready(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+	mux.HandleFunc("GET "+livePath, func(w http.ResponseWriter, _ *http.Request) {
+		if err := e.live(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
@@ -71,8 +78,14 @@ func (e endpoint) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// queryReady queries the readiness of the agent at the address. The error is the reason why it is not ready.
-func queryReady(ctx context.Context, address string) error {
+// The paths of the endpoint's checks.
+const (
+	readyPath = "/readyz"
+	livePath  = "/livez"
+)
+
+// query queries a check of the agent at the address. The error is the reason why it fails.
+func query(ctx context.Context, address, check string) error {
 	kind, target := network(address)
 	var dialer net.Dialer
 	client := http.Client{Transport: &http.Transport{
@@ -81,7 +94,7 @@ func queryReady(ctx context.Context, address string) error {
 			return dialer.DialContext(ctx, kind, target)
 		},
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/readyz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+check, nil)
 	if err != nil {
 		return err
 	}
@@ -97,5 +110,5 @@ func queryReady(ctx context.Context, address string) error {
 	if err != nil {
 		return fmt.Errorf("query the agent: %w", err)
 	}
-	return fmt.Errorf("not ready: %s", strings.TrimSpace(string(answer)))
+	return fmt.Errorf("%s: %s", check, strings.TrimSpace(string(answer)))
 }

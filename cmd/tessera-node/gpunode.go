@@ -47,7 +47,7 @@ func (a *agent) newGPUNodeController(c config, client gpunode.Client, boot strin
 			return a.preparer.Exclusive(ctx, gpus, purpose, do)
 		},
 	})
-	a.gpuNode = gpunode.New(gpunode.Config{Node: c.node, Client: client, Maintenance: enforcer, Status: status, Known: a.known})
+	a.gpuNode = gpunode.New(gpunode.Config{Node: c.node, Client: client, Maintenance: enforcer, Status: status, Known: a.known, Rounds: a.liveness})
 	return gate, nil
 }
 

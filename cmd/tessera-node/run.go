@@ -39,7 +39,7 @@ func run(ctx context.Context, c config) error {
 	defer a.close(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context) error{
-		a.inventory.Run, a.monitor.Run, a.server.Run, a.status.Run, a.endpoint.Run, a.lead, a.upkeep, a.watchDaemons,
+		a.inventory.Run, a.monitor.Run, a.server.Run, a.status.Run, a.endpoint.Run, a.lead, a.upkeep, a.watchDaemons, a.pulse,
 	} {
 		group.Go(func() error { return part(ctx) })
 	}

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
+	"runtime/pprof"
 
 	"github.com/spf13/cobra"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/pkg/features"
 
@@ -17,7 +21,8 @@ import (
 // command returns kube-scheduler's command with our plugin, our name and our refusals. Everything else,
 // flags and configuration file, is kube-scheduler's.
 func command() *cobra.Command {
-	cmd := app.NewSchedulerCommand(app.WithPlugin(plugin.Name, plugin.NewFactory().New))
+	factory := plugin.NewFactory()
+	cmd := app.NewSchedulerCommand(app.WithPlugin(plugin.Name, factory.New))
 	cmd.Use = "tessera-scheduler"
 	cmd.Long = `The Kubernetes scheduler with the plugin ` + plugin.Name + `, which chooses the node and the GPU, or the slice
 of one, that leave the most for the pods to come. Flags and configuration file are those of kube-scheduler.`
@@ -30,9 +35,20 @@ of one, that leave the most for the pods to come. Flags and configuration file a
 		if err := check(cmd.Flag("config").Value.String(), utilfeature.DefaultFeatureGate); err != nil {
 			return err
 		}
+		go endIfHung(cmd.Context(), factory.AwaitHang)
 		return run(cmd, args)
 	}
 	return cmd
+}
+
+// endIfHung ends the process when the scheduling cycle hangs, after it has logged all goroutines: another replica takes the lease over. kube-scheduler's
+// own end waits for the cycle.
+func endIfHung(ctx context.Context, awaitHang func(context.Context) error) {
+	if err := awaitHang(ctx); err != nil {
+		klog.FromContext(ctx).Error(err, "The scheduler ends, so that it is restarted and another replica leads. Report the goroutines below")
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+	}
 }
 
 // Refusals to start.

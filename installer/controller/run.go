@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +28,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller/policy"
 	"github.com/tessera-gpu/tessera/installer/controller/remediation"
 	"github.com/tessera-gpu/tessera/installer/controller/report"
+	"github.com/tessera-gpu/tessera/installer/controller/trigger"
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
@@ -51,6 +53,8 @@ type Config struct {
 	LeaderElect bool
 	// MetricsAddress is the address on which metrics are served; 0 disables them.
 	MetricsAddress string
+	// HealthAddress is the address of /healthz, which fails if reconciles hang; 0 disables it.
+	HealthAddress string
 	// Registry is where the installer's metrics are registered; nil is controller-runtime's registry.
 	Registry prometheus.Registerer
 }
@@ -86,10 +90,10 @@ func Run(ctx context.Context, c Config) error {
 func managerOptions(ctx context.Context, c Config, scheme *runtime.Scheme) ctrl.Options {
 	return ctrl.Options{
 		Scheme: scheme, Logger: klog.FromContext(ctx), Cache: informers.CacheOptions(c.Namespace),
-		Client:         client.Options{Cache: &client.CacheOptions{Unstructured: true, EnableReadYourWritesConsistency: new(true)}},
-		Metrics:        metricsserver.Options{BindAddress: c.MetricsAddress},
+		Client:  client.Options{Cache: &client.CacheOptions{Unstructured: true, EnableReadYourWritesConsistency: new(true)}},
+		Metrics: metricsserver.Options{BindAddress: c.MetricsAddress}, HealthProbeBindAddress: c.HealthAddress,
 		LeaderElection: c.LeaderElect, LeaderElectionID: Lease, LeaderElectionNamespace: c.Namespace, LeaderElectionReleaseOnCancel: true,
-		Controller: config.Controller{SkipNameValidation: new(true)},
+		Controller: config.Controller{SkipNameValidation: new(true), ReconciliationTimeout: trigger.ReconcileTimeout},
 	}
 }
 
@@ -127,9 +131,10 @@ func setUp(ctx context.Context, mgr ctrl.Manager, c Config) error {
 	if err := nodes.SetUp(mgr); err != nil { //nolint:contextcheck // predicates get no context
 		return err
 	}
-	return policy.New(policy.Config{
+	policies := policy.New(policy.Config{
 		Cluster: cluster, Catalogs: catalogs, Events: events, Metrics: metrics, Schemas: c.Schemas, Lacks: c.Lacks, ServiceMonitors: monitors,
-	}).SetUp(mgr)
+	})
+	return errors.Join(policies.SetUp(mgr), mgr.AddHealthzCheck("nodes", nodes.Live), mgr.AddHealthzCheck("policy", policies.Live))
 }
 
 // servesMonitors reports whether the cluster serves ServiceMonitors.

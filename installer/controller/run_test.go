@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tessera-gpu/tessera/installer/controller/trigger"
 )
 
 // Of several installers one works at a time: the manager elects a leader by the lease in the installer's namespace, and releases it when it ends. Only a
@@ -21,5 +23,12 @@ func TestManagerElectsALeader(t *testing.T) {
 		if o.Metrics.BindAddress != "0" {
 			t.Errorf("metrics are served on %q", o.Metrics.BindAddress)
 		}
+	}
+}
+
+// The context of every reconcile ends before the reconcile counts as hung: requests that are repeated for long do not restart the installer.
+func TestManagerEndsReconcilesBeforeTheyHang(t *testing.T) {
+	if limit := managerOptions(t.Context(), Config{}, runtime.NewScheme()).Controller.ReconciliationTimeout; limit == 0 || limit >= trigger.HangLimit {
+		t.Errorf("reconciles end after %v, and hang after %v", limit, trigger.HangLimit)
 	}
 }

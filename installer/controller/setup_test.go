@@ -17,6 +17,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
@@ -27,6 +28,13 @@ import (
 type recorder struct {
 	ctrl.Manager
 	added []manager.Runnable
+	// checks are the names of the checks of liveness, in order.
+	checks []string
+}
+
+func (r *recorder) AddHealthzCheck(name string, check healthz.Checker) error {
+	r.checks = append(r.checks, name)
+	return r.Manager.AddHealthzCheck(name, check)
 }
 
 func (r *recorder) Add(added manager.Runnable) error {
@@ -95,6 +103,9 @@ func TestSetUpRegistersTheReconcilers(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"node", "policy"}, mgr.controllers()); diff != "" {
 			t.Errorf("%s: controllers (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff([]string{"nodes", "policy"}, mgr.checks); diff != "" {
+			t.Errorf("%s: checks of liveness (-want +got):\n%s", name, diff)
 		}
 		for _, added := range mgr.added {
 			if elected, ok := added.(manager.LeaderElectionRunnable); !ok || !elected.NeedLeaderElection() {

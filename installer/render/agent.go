@@ -163,6 +163,11 @@ func agentContainer(in Input) corev1.Container {
 			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"tessera-node", "ready"}}},
 			PeriodSeconds: 2, FailureThreshold: 1,
 		},
+		// It fails when the agent has hung for 5 minutes. The agent serves it when it has opened the driver, which can take minutes.
+		LivenessProbe: &corev1.Probe{
+			ProbeHandler:        corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"tessera-node", "live"}}},
+			InitialDelaySeconds: 300, PeriodSeconds: 30, TimeoutSeconds: 30, FailureThreshold: 4,
+		},
 		Resources: requests("20m", "64Mi"),
 		// Kubelet's default is in /dev, which is the host's here.
 		TerminationMessagePath: "/etc/tessera-termination",

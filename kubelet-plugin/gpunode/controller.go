@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/internal/liveness"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/maintenance"
 )
 
@@ -21,6 +22,8 @@ type Config struct {
 	Status func(ctx context.Context) v1alpha1.AgentStatus
 	// Known reports whether the hardware has been read, or no driver was found. Until then the faults in the GPUNode are kept.
 	Known func() bool
+	// Rounds are the rounds in which the spec is applied and the status is reported.
+	Rounds *liveness.Work
 }
 
 // Controller applies the spec of the node's GPUNode and reports status.agent.
@@ -66,16 +69,7 @@ func (c *Controller) Run(ctx context.Context) error {
 func (c *Controller) sync(ctx context.Context) {
 	r := reporter{Controller: c, logged: map[string]string{}}
 	for {
-		pause := syncPeriod
-		if node, read := c.latest(); read {
-			r.logError(ctx, "Maintenance not applied completely, retrying", c.config.Maintenance.Apply(ctx, node))
-			if node != nil {
-				r.report(ctx, node)
-			}
-			if c.config.Maintenance.Draining() {
-				pause = drainPeriod
-			}
-		}
+		pause := r.round(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -84,4 +78,21 @@ func (c *Controller) sync(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// round applies the spec and reports the status, and returns the pause before the next round.
+func (r *reporter) round(ctx context.Context) time.Duration {
+	defer r.config.Rounds.Begin()()
+	node, read := r.latest()
+	if !read {
+		return syncPeriod
+	}
+	r.logError(ctx, "Maintenance not applied completely, retrying", r.config.Maintenance.Apply(ctx, node))
+	if node != nil {
+		r.report(ctx, node)
+	}
+	if r.config.Maintenance.Draining() {
+		return drainPeriod
+	}
+	return syncPeriod
 }

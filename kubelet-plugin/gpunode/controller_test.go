@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/internal/liveness"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/maintenance"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
@@ -56,6 +57,8 @@ type cluster struct {
 	watches []*watch.FakeWatcher
 	// away is the error of every request while it is set.
 	away error
+	// silent is whether patches have no answer.
+	silent bool
 	// old makes the server drop a field, as an older CRD would.
 	old            bool
 	lists, patches int
@@ -86,11 +89,14 @@ func (c *cluster) Watch(context.Context, metav1.ListOptions) (watch.Interface, e
 	return w, nil
 }
 
-func (c *cluster) Patch(_ context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, sub ...string) (*v1alpha1.GPUNode, error) {
+func (c *cluster) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, sub ...string) (*v1alpha1.GPUNode, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.patches++
 	switch {
+	case c.silent:
+		<-ctx.Done()
+		return nil, ctx.Err()
 	case c.away != nil:
 		return nil, c.away
 	case c.node == nil:
@@ -178,6 +184,7 @@ type stage struct {
 	closed   int
 	// unread is whether the hardware has not been read yet.
 	unread bool
+	rounds liveness.Work
 }
 
 func (s *stage) set(f func()) {
@@ -205,6 +212,7 @@ func (s *stage) run(t *testing.T, dir string) {
 			defer s.state.Unlock()
 			return !s.unread
 		},
+		Rounds: &s.rounds,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
@@ -459,5 +467,23 @@ func TestWritesBackOff(t *testing.T) {
 		s.goAway(nil)
 		pass(2 * maxRetryDelay)
 		s.expectAck(t, "after it was allowed", "", 0)
+	})
+}
+
+// A write without an answer ends: the agent does not hang while the API server does.
+func TestWriteWithoutAnswerEnds(t *testing.T) {
+	perform(t, func(t *testing.T, s *stage, _ string) {
+		s.change(func(*v1alpha1.GPUNode) { s.silent = true })
+		s.set(func() { s.status.Version = "v2" })
+		<-time.After(2 * syncPeriod)
+		s.rounds.Limit = syncPeriod / 2
+		if s.rounds.Check() == nil {
+			t.Error("the round is not watched")
+		}
+		<-time.After(time.Hour)
+		s.rounds.Limit = 2 * requestTimeout
+		if err := s.rounds.Check(); err != nil {
+			t.Error(err)
+		}
 	})
 }

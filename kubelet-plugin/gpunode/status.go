@@ -18,6 +18,9 @@ import (
 // Manager is the field manager of status.agent.
 const Manager = "tessera-node"
 
+// requestTimeout limits a request, with the repetitions of the client. The API server ends a write after as long.
+const requestTimeout = time.Minute
+
 // reporter writes status.agent during one period of leadership.
 type reporter struct {
 	*Controller
@@ -87,6 +90,8 @@ func (r *reporter) applyStatus(ctx context.Context, status v1alpha1.AgentStatus)
 	if err != nil {
 		return nil, fmt.Errorf("write status.agent: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	node, err := r.config.Client.Patch(ctx, r.config.Node, types.ApplyPatchType, text,
 		metav1.PatchOptions{FieldManager: Manager, Force: new(true)}, "status")
 	if err != nil {

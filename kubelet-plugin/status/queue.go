@@ -154,8 +154,8 @@ func (r *Reporter) finish(uid string, e *statusUpdate) {
 	}
 }
 
-// depth returns the number of claims with pending updates.
-func (r *Reporter) depth() float64 {
+// Depth returns the number of claims with pending updates.
+func (r *Reporter) Depth() float64 {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	return float64(len(r.updates))

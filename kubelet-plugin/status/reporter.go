@@ -51,7 +51,7 @@ func New(c Config) *Reporter {
 		Config: c, owner: owner{driver: c.Driver, pool: c.Pool},
 		updates: map[string]*statusUpdate{}, confirmed: map[string]digest{},
 	}
-	r.metrics = newMetrics(c.Registry, r.depth)
+	r.metrics = newMetrics(c.Registry, r.Depth)
 	return r
 }
 

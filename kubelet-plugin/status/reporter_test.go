@@ -180,7 +180,7 @@ func TestRetries(t *testing.T) {
 				if got := testutil.ToFloat64(w.reporter.metrics.failures); got != test.failures {
 					t.Errorf("%v failures counted, want %v", got, test.failures)
 				}
-				if got := w.reporter.depth(); got != 0 {
+				if got := w.reporter.Depth(); got != 0 {
 					t.Errorf("%v claims wait", got)
 				}
 			})
@@ -278,8 +278,8 @@ func TestAnotherClaim(t *testing.T) {
 				w.reporter.Prepared(claim, []prepare.Answer{answer("g0")})
 			}
 		})
-		if got := w.count("patch", "resourceclaims"); got != 0 || w.reporter.depth() != 0 {
-			t.Errorf("%d writes, %v wait; want none", got, w.reporter.depth())
+		if got := w.count("patch", "resourceclaims"); got != 0 || w.reporter.Depth() != 0 {
+			t.Errorf("%d writes, %v wait; want none", got, w.reporter.Depth())
 		}
 	})
 }

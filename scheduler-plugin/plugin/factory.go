@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,6 +15,7 @@ import (
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 
+	"github.com/tessera-gpu/tessera/internal/liveness"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
@@ -26,6 +28,8 @@ import (
 // Factory creates the plugins of the profiles of a scheduler, which share one index. It is safe for concurrent use.
 type Factory struct {
 	metrics *metrics
+	// cycles are the calls of the scheduling cycle, of all profiles.
+	cycles *liveness.Work
 
 	mu     sync.Mutex
 	shared map[fwk.SharedDRAManager]*sharedState
@@ -33,10 +37,18 @@ type Factory struct {
 
 // NewFactory returns a factory. A process has one.
 func NewFactory() *Factory {
-	f := &Factory{metrics: newMetrics(), shared: map[fwk.SharedDRAManager]*sharedState{}}
+	f := &Factory{metrics: newMetrics(), cycles: &liveness.Work{Name: "the scheduling cycle", Limit: hangLimit}, shared: map[fwk.SharedDRAManager]*sharedState{}}
 	_ = legacyregistry.CustomRegister(newCollector(f))
 	return f
 }
+
+// hangLimit is after how long one call of the scheduling cycle hangs. The searches have limits below a second, a call of the in-tree plugin has a timeout of
+// 10 s, preemption on all nodes of a large cluster takes tens of seconds, and so does a request to an API server that does not answer.
+const hangLimit = 5 * time.Minute
+
+// AwaitHang returns an error when the scheduling cycle hangs, which no health endpoint of kube-scheduler reports: no pod of the cluster is scheduled any
+// more. It returns nil when ctx ends.
+func (f *Factory) AwaitHang(ctx context.Context) error { return f.cycles.Await(ctx) }
 
 // indexes returns the indexes of all running schedulers.
 func (f *Factory) indexes() []*index.Index {
@@ -79,7 +91,7 @@ func (f *Factory) New(ctx context.Context, object runtime.Object, h fwk.Handle) 
 	}
 	made := &Plugin{
 		DynamicResources: main, handle: h, args: args, features: features(),
-		shared: s, pool: instances, hints: requeue.NewHints(), sweeps: newSweeps(), metrics: f.metrics,
+		shared: s, pool: instances, hints: requeue.NewHints(), sweeps: newSweeps(), metrics: f.metrics, cycles: f.cycles,
 	}
 	made.timers = requeue.NewTimers(func(pod *corev1.Pod) {
 		if s.life.Err() == nil {

@@ -14,6 +14,7 @@ import (
 // Filter reports whether the node can serve the pod's claims. It is called for many nodes concurrently. For most of
 // them it is a lookup.
 func (p *Plugin) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
+	defer p.cycles.Begin()()
 	c := cycleOf(cs)
 	if status := p.checkOutOfService(cs, c, info); status != nil {
 		return status

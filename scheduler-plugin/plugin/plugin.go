@@ -8,6 +8,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 
+	"github.com/tessera-gpu/tessera/internal/liveness"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/podgroup"
@@ -36,6 +37,7 @@ type Plugin struct {
 	sweeps   sweeps
 	timers   *requeue.Timers
 	metrics  *metrics
+	cycles   *liveness.Work
 	// preemptor is nil if preemption is disabled.
 	preemptor *preemption.Preemptor
 }

@@ -16,6 +16,7 @@ import (
 // and no pod is evicted because of what a part of the cluster looked like. Otherwise claims are deallocated as the
 // in-tree plugin does, or pods are preempted.
 func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	defer p.cycles.Begin()()
 	if _, err := cs.Read(intree.StateKey); err != nil {
 		// Another plugin rejected the pod before PreFilter of this one.
 		return nil, fwk.NewStatus(fwk.Unschedulable)

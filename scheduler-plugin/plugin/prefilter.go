@@ -18,6 +18,7 @@ import (
 // PreFilter checks the pod's claims as the in-tree plugin does, reads their requirements, and narrows the nodes to the
 // best candidates. A pod that no node can serve is rejected here, with the reasons of some nodes.
 func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	defer p.cycles.Begin()()
 	cs.Delete(cycleKey)
 	cs.Delete(claimsKey)
 	resources := p.shared.extended.Requested(pod)

@@ -18,6 +18,7 @@ import (
 // state is then that of the in-tree plugin, which PreBind and Unreserve use. In a pod group, Reserve can be called
 // again for the same attempt after Unreserve.
 func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
+	defer p.cycles.Begin()()
 	c := cycleOf(cs)
 	if c == nil {
 		return p.DynamicResources.Reserve(ctx, cs, pod, node)

@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -361,6 +362,25 @@ func TestChartClosesTheNetwork(t *testing.T) {
 	if len(find[*networkingv1.NetworkPolicy](rendered(t, "--set", "networkPolicy.enabled=false"))) != 0 {
 		t.Error("network policies although they are disabled")
 	}
+}
+
+// TestChartProbesTheInstaller: kubelet probes the address on which the installer serves its health.
+func TestChartProbesTheInstaller(t *testing.T) {
+	for _, d := range find[*appsv1.Deployment](rendered(t)) {
+		if d.Name != "tessera-installer" {
+			continue
+		}
+		c := d.Spec.Template.Spec.Containers[0]
+		if c.LivenessProbe == nil || c.LivenessProbe.HTTPGet == nil {
+			t.Fatal("no probe")
+		}
+		i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == c.LivenessProbe.HTTPGet.Port.StrVal })
+		if i < 0 || !slices.Contains(c.Args, fmt.Sprintf("--health-address=:%d", c.Ports[i].ContainerPort)) || c.LivenessProbe.HTTPGet.Path != "/healthz" {
+			t.Errorf("probe %v, ports %v, arguments %v", c.LivenessProbe.HTTPGet, c.Ports, c.Args)
+		}
+		return
+	}
+	t.Error("no installer")
 }
 
 // TestChartAdmitsNoOtherNamespaces: by default only pods of the same namespace may connect, and metricsFrom adds the namespaces with these labels to the

@@ -59,7 +59,7 @@ var law = []row{
 	{"kubelet-plugin/podresources", []string{"k8s.io/kubelet", "google.golang.org/grpc"}},
 	{"kubelet-plugin/exporter", []string{"api/gpu", "kubelet-plugin/diagnosis", "kubelet-plugin/podresources", "kubelet-plugin/prepare", "k8s.io/kubelet", "github.com/prometheus/client_golang"}},
 	{"kubelet-plugin/maintenance", []string{"internal/host/atomicfile", "internal/host/disk", "internal/host/lock", "api/gpu", "api/v1alpha1", "kubelet-plugin/prepare", klog}},
-	{"kubelet-plugin/gpunode", append([]string{"api/gpu", "api/v1alpha1", "api/wire", "kubelet-plugin/diagnosis", "kubelet-plugin/maintenance", klog, "k8s.io/client-go"}, kubernetesTypes...)},
+	{"kubelet-plugin/gpunode", append([]string{"internal/liveness", "api/gpu", "api/v1alpha1", "api/wire", "kubelet-plugin/diagnosis", "kubelet-plugin/maintenance", klog, "k8s.io/client-go"}, kubernetesTypes...)},
 	{"kubelet-plugin/handover", []string{"internal/host/disk", "internal/host/lock", klog, errgroup, "golang.org/x/sys"}},
 	{"kubelet-plugin/server", append([]string{"api", "kubelet-plugin/diagnosis", "kubelet-plugin/podresources", "kubelet-plugin/prepare", klog, errgroup, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}, kubernetesTypes...)},
 
@@ -75,7 +75,7 @@ var law = []row{
 	{"scheduler-plugin/extended", append([]string{"scheduler-plugin/requirements", "k8s.io/client-go", "k8s.io/kube-scheduler", "k8s.io/kubernetes/pkg/scheduler"}, kubernetesTypes...)},
 	{"scheduler-plugin/podgroup", append([]string{"api/gpu", "scheduler-plugin/fit/topology", "scheduler-plugin/index", "scheduler-plugin/rank", "scheduler-plugin/requirements", "k8s.io/client-go", "k8s.io/kube-scheduler"}, kubernetesTypes...)},
 	{"scheduler-plugin/requeue", append([]string{"scheduler-plugin/index", "k8s.io/utils"}, kubernetesTypes...)},
-	{"scheduler-plugin/plugin/...", append([]string{"scheduler-plugin", "api/gpu", "api/v1alpha1", "api/wire", klog, "k8s.io/client-go", "k8s.io/component-base", "k8s.io/component-helpers", "k8s.io/apiserver", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation", "k8s.io/utils", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}, kubernetesTypes...)},
+	{"scheduler-plugin/plugin/...", append([]string{"internal/liveness", "scheduler-plugin", "api/gpu", "api/v1alpha1", "api/wire", klog, "k8s.io/client-go", "k8s.io/component-base", "k8s.io/component-helpers", "k8s.io/apiserver", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation", "k8s.io/utils", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}, kubernetesTypes...)},
 
 	{"installer/crds", []string{"k8s.io/apiextensions-apiserver", "sigs.k8s.io/yaml"}},
 	{"installer/phase", append([]string{"api/v1alpha1"}, kubernetesTypes...)},
@@ -94,8 +94,8 @@ var law = []row{
 	{"installer/controller/drain", append([]string{"installer/controller/informers", "installer/controller/report", "installer/action", "installer/phase", "installer/render", "api/v1alpha1", "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
 	{"installer/controller/validation", append([]string{"installer/controller/catalog", "installer/action", "installer/phase", "installer/render", "api/v1alpha1", "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
 	{"installer/controller/remediation", append([]string{"installer/controller/catalog", "installer/controller/drain", "installer/controller/nodestate", "installer/controller/report", "installer/controller/trigger", "installer/controller/validation", "installer/action", "installer/phase", "installer/remediation", "api", klog, "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
-	{"installer/controller/node", append([]string{"installer/controller/catalog", "installer/controller/drain", "installer/controller/informers", "installer/controller/nodestate", "installer/controller/remediation", "installer/controller/report", "installer/controller/trigger", "installer/controller/validation", "installer/action", "installer/phase", "installer/render", "api", klog, "k8s.io/client-go", "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
-	{"installer/controller/policy", append([]string{"installer/controller/catalog", "installer/controller/drain", "installer/controller/informers", "installer/controller/nodestate", "installer/controller/report", "installer/controller/trigger", "installer/action", "installer/phase", "installer/render", "installer/rollout", "api", klog, "k8s.io/client-go", "k8s.io/component-helpers", "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
+	{"installer/controller/node", append([]string{"internal/liveness", "installer/controller/catalog", "installer/controller/drain", "installer/controller/informers", "installer/controller/nodestate", "installer/controller/remediation", "installer/controller/report", "installer/controller/trigger", "installer/controller/validation", "installer/action", "installer/phase", "installer/render", "api", klog, "k8s.io/client-go", "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
+	{"installer/controller/policy", append([]string{"internal/liveness", "installer/controller/catalog", "installer/controller/drain", "installer/controller/informers", "installer/controller/nodestate", "installer/controller/report", "installer/controller/trigger", "installer/action", "installer/phase", "installer/render", "installer/rollout", "api", klog, "k8s.io/client-go", "k8s.io/component-helpers", "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
 	{"installer/controller/controllertest", append([]string{"installer/controller/catalog", "installer/controller/informers", "installer/render", "api", "k8s.io/client-go", "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
 	{"installer/controller", append([]string{"installer/controller", "installer/action", "installer/render", "api/v1alpha1", klog, "k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
 
@@ -103,6 +103,7 @@ var law = []row{
 	{"internal/host/bootid", nil},
 	{"internal/host/disk", nil},
 	{"internal/host/disk/disktest", []string{"internal/host/disk"}},
+	{"internal/liveness", nil},
 	{"internal/host/lock", []string{"internal/host/disk", "golang.org/x/sys"}},
 	{"internal/host/modprobe", nil},
 	{"internal/host/namespacetest", []string{"golang.org/x/sys"}},

@@ -49,6 +49,9 @@ func TestReady(t *testing.T) {
 	if out, err := ready(a); err == nil || !strings.Contains(out, "kubelet") {
 		t.Errorf("before kubelet came: %q, %v", out, err)
 	}
+	if out, err := exec.Command(shared.agent, "live", "--metrics-address=unix:"+a.socket()).CombinedOutput(); err != nil {
+		t.Errorf("it counts as hung: %q, %v", out, err)
+	}
 	a.connect()
 	n.eventually("it is ready", func(context.Context) error { // not while a change is on its way to the API server for long
 		out, err := ready(a)

@@ -88,6 +88,16 @@ func TestChartAtAnAPIServer(t *testing.T) {
 // run runs the installer's program as an account of the chart, as the hooks' Jobs do.
 func (s *site) run(t *testing.T, program string, who identity, args ...string) string {
 	t.Helper()
+	output, err := exec.CommandContext(t.Context(), program, append(args, "--kubeconfig="+s.kubeconfig(t, who))...).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v as %s: %v\n%s", args, who.account, err, output)
+	}
+	return string(output)
+}
+
+// kubeconfig returns the file with which a program connects as the account.
+func (s *site) kubeconfig(t *testing.T, who identity) string {
+	t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: s.config.Host, CertificateAuthority: s.config.CAFile}
 	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: who.token}
@@ -97,11 +107,7 @@ func (s *site) run(t *testing.T, program string, who identity, args ...string) s
 	if err := clientcmd.WriteToFile(*config, file); err != nil {
 		t.Fatal(err)
 	}
-	output, err := exec.CommandContext(t.Context(), program, append(args, "--kubeconfig="+file)...).CombinedOutput()
-	if err != nil {
-		t.Errorf("%v as %s: %v\n%s", args, who.account, err, output)
-	}
-	return string(output)
+	return file
 }
 
 // TestHooksDoTheirWorkAsTheirAccounts: kinds of an older release become those of this one, and removal gets to its end.

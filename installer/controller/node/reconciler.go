@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller/trigger"
 	"github.com/tessera-gpu/tessera/installer/phase"
 	"github.com/tessera-gpu/tessera/installer/render"
+	"github.com/tessera-gpu/tessera/internal/liveness"
 )
 
 // Config has what a Reconciler works with. All fields are required.
@@ -42,13 +44,22 @@ type Config struct {
 }
 
 // Reconciler reconciles GPUNodes: one reconcile at a time for a node, several nodes concurrently.
-type Reconciler struct{ Config }
+type Reconciler struct {
+	Config
+	work *liveness.Work
+}
 
 // New returns a Reconciler.
-func New(c Config) *Reconciler { return &Reconciler{Config: c} }
+func New(c Config) *Reconciler {
+	return &Reconciler{Config: c, work: &liveness.Work{Name: "the reconciliation of nodes", Limit: trigger.HangLimit}}
+}
+
+// Live returns an error if a reconcile hangs.
+func (r *Reconciler) Live(request *http.Request) error { return r.work.CheckHTTP(request) }
 
 // Reconcile performs the next step of the node that the request names.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	defer r.work.Begin()()
 	cat, err := r.Catalogs.Read(ctx)
 	unmanaged := errors.Is(err, catalog.ErrNoPolicy)
 	if err != nil && !unmanaged {

@@ -5,6 +5,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller/report"
 	"github.com/tessera-gpu/tessera/installer/controller/trigger"
 	"github.com/tessera-gpu/tessera/installer/render"
+	"github.com/tessera-gpu/tessera/internal/liveness"
 )
 
 // MonitorKind is the kind ServiceMonitor of the Prometheus Operator.
@@ -42,14 +44,18 @@ type Config struct {
 type Reconciler struct {
 	Config
 	schema *crdSchemas
+	work   *liveness.Work
 	// admitted is whether the namespace was labeled for admin access since the last failure.
 	admitted bool
 }
 
 // New returns a Reconciler.
 func New(c Config) *Reconciler {
-	return &Reconciler{Config: c, schema: &crdSchemas{released: c.Schemas, lacks: c.Lacks}}
+	return &Reconciler{Config: c, schema: &crdSchemas{released: c.Schemas, lacks: c.Lacks}, work: &liveness.Work{Name: "the reconciliation of the policy", Limit: trigger.HangLimit}}
 }
+
+// Live returns an error if a reconcile hangs.
+func (r *Reconciler) Live(request *http.Request) error { return r.work.CheckHTTP(request) }
 
 // pass is what one reconcile reads, decides and reports.
 type pass struct {
@@ -77,6 +83,7 @@ type fault struct{ reason, message string }
 
 // Reconcile performs one pass.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	defer r.work.Begin()()
 	cat, err := r.Catalogs.Read(ctx)
 	if errors.Is(err, catalog.ErrNoPolicy) {
 		klog.FromContext(ctx).V(2).Info("No change is made", "reason", err.Error())

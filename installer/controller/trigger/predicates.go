@@ -16,6 +16,14 @@ import (
 // ConflictDelay is the time after which a reconcile runs again when a write found a newer version of its object. The cache has that version by then.
 const ConflictDelay = 200 * time.Millisecond
 
+const (
+	// ReconcileTimeout ends the context of a reconcile, which makes requests to the API server and waits for nothing else: a drain, for example, takes many
+	// reconciles. The largest, the policy's of 5,000 nodes, makes as many requests, 50 a second.
+	ReconcileTimeout = 5 * time.Minute
+	// HangLimit is after how long a reconcile hangs: its context has ended, and it has not.
+	HangLimit = 2 * ReconcileTimeout
+)
+
 // Request returns the request for an object without a namespace.
 func Request(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
