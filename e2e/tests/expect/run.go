@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -101,17 +99,4 @@ func (w *Watcher) apply(ctx context.Context, to Applier, object *unstructured.Un
 func premature(err error) bool {
 	return apierrors.IsForbidden(err) &&
 		(strings.Contains(err.Error(), "status unknown for quota") || strings.Contains(err.Error(), "error looking up service account"))
-}
-
-// awaitQuota returns when the quota has been counted. Before that the API server may not know of it: it
-// remembers for half a minute that a namespace had none.
-func (w *Watcher) awaitQuota(ctx context.Context, s Subject) error {
-	err := wait.PollUntilContextCancel(ctx, pause, false, func(ctx context.Context) (bool, error) {
-		quota, err := w.client.CoreV1().ResourceQuotas(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
-		return err == nil && equality.Semantic.DeepEqual(quota.Spec.Hard, quota.Status.Hard), err
-	})
-	if err != nil {
-		return fmt.Errorf("wait for the quota %s/%s: %w", s.Namespace, s.Name, err)
-	}
-	return nil
 }

@@ -2,12 +2,14 @@ package expect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -124,7 +126,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunAwaitsQuota: what comes after a quota is applied when the quota has been counted.
+// TestRunAwaitsQuota: what comes after a quota is applied when the API server refuses what exceeds it, which can be later than the status of the quota.
 func TestRunAwaitsQuota(t *testing.T) {
 	example, err := parseExample("x.yaml", `
 apiVersion: v1
@@ -140,26 +142,55 @@ metadata: {name: after}
 	}
 	quota := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/configmaps": resource.MustParse("1")}},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": resource.MustParse("1"), corev1.ResourceName("gpu" + corev1.ResourceClaimsPerClass): resource.MustParse("2")}},
 	}
 	to := &applier{client: fake.NewClientset(quota)}
-	looks := 0
+	reads := 0
 	to.client.PrependReactor("get", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
-		looks++
-		if looks < 3 {
-			if slices.Contains(to.applied, "after") {
-				t.Error("applied before the quota was counted")
-			}
-			return true, quota, nil
+		reads++
+		read := quota.DeepCopy()
+		if reads > 1 {
+			read.Status.Hard = quota.Spec.Hard
 		}
-		counted := quota.DeepCopy()
-		counted.Status.Hard = quota.Spec.Hard
-		return true, counted, nil
+		return true, read, nil
+	})
+	refused := func(text string) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "resourceclaims"}, "x", errors.New(text))
+	}
+	// The informer of the API server has no quota, then one without a status, then all of it.
+	answers := []error{nil, refused("status unknown for quota: q, resources: gpu"), refused("exceeded quota: q, requested: 3, used: 0, limited: 2")}
+	to.client.PrependReactor("create", "resourceclaims", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		create, ok := action.(clienttesting.CreateActionImpl)
+		if !ok || !slices.Equal(create.CreateOptions.DryRun, []string{metav1.DryRunAll}) {
+			t.Errorf("not a dry run: %v", action)
+		}
+		claim, ok := create.Object.(*resourceapi.ResourceClaim)
+		if !ok || claim.Spec.Devices.Requests[0].Exactly.DeviceClassName != "gpu" || claim.Spec.Devices.Requests[0].Exactly.Count != 3 {
+			t.Errorf("the claim does not exceed the quota: %v", create.Object)
+		}
+		if slices.Contains(to.applied, "after") || len(answers) == 0 {
+			t.Fatal("an object was applied before the quota is enforced, or the quota is checked again")
+		}
+		answer := answers[0]
+		answers = answers[1:]
+		return true, claim, answer
 	})
 	if _, err := newWatcher(t, to.client).Run(t.Context(), to, example); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"q", "after"}; !slices.Equal(to.applied, want) || looks != 3 {
-		t.Errorf("applied %q after %d looks, want %q after 3", to.applied, looks, want)
+	if want := []string{"q", "after"}; !slices.Equal(to.applied, want) || len(answers) != 0 {
+		t.Errorf("applied %q with %d checks left, want %q with none", to.applied, len(answers), want)
+	}
+}
+
+// TestRunRefusesAQuotaThatCannotBeChecked: an example with a quota that claims cannot exceed ends with an error instead of a race.
+func TestRunRefusesAQuotaThatCannotBeChecked(t *testing.T) {
+	example, err := parseExample("x.yaml", "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := &applier{client: fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"}})}
+	if _, err := newWatcher(t, to.client).Run(t.Context(), to, example); err == nil || !strings.Contains(err.Error(), "limits no devices") {
+		t.Errorf("error: %v", err)
 	}
 }
