@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/internal/scrape"
 )
 
 // command returns the command line. Without a subcommand the agent runs.
@@ -32,7 +34,7 @@ func command() *cobra.Command {
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
 	c.addFlags(root.PersistentFlags())
-	root.AddCommand(readyCommand(&c), liveCommand(&c), gatherCommand(&c), mpsCommand(&c), hostCommand(), discoverCommand(&c), validateCommand(), versionCommand())
+	root.AddCommand(readyCommand(&c), liveCommand(&c), metricsCommand(&c), gatherCommand(&c), mpsCommand(&c), hostCommand(), discoverCommand(&c), validateCommand(), versionCommand())
 	return root
 }
 
@@ -41,7 +43,10 @@ func readyCommand(c *config) *cobra.Command {
 		Use:   "ready",
 		Short: "Check that the running agent is registered with kubelet and has published its devices",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return query(cmd.Context(), c.address, readyPath) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := query(cmd.Context(), c.socket, readyPath)
+			return err
+		},
 	}
 }
 
@@ -50,7 +55,26 @@ func liveCommand(c *config) *cobra.Command {
 		Use:   "live",
 		Short: "Check that the running agent does not hang",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return query(cmd.Context(), c.address, livePath) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := query(cmd.Context(), c.socket, livePath)
+			return err
+		},
+	}
+}
+
+func metricsCommand(c *config) *cobra.Command {
+	return &cobra.Command{
+		Use:   "metrics",
+		Short: "Print the metrics of the running agent",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := query(cmd.Context(), c.socket, scrape.Path)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,22 +15,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/tessera-gpu/tessera/internal/scrape"
 )
 
-// unixScheme is the prefix of addresses that are the path of a socket.
-const unixScheme = "unix:"
+// The paths of the endpoint's checks.
+const (
+	readyPath = "/readyz"
+	livePath  = "/livez"
+)
 
-// network returns the network and the address for net.Listen and net.Dial.
-func network(address string) (string, string) {
-	if path, ok := strings.CutPrefix(address, unixScheme); ok {
-		return "unix", path
-	}
-	return "tcp", address
-}
+// off is the address of an endpoint that is not served.
+const off = "0"
 
-// endpoint serves /metrics, /readyz and /livez.
+// endpoint serves /metrics over TLS to clients that may get it, and /metrics, /readyz and /livez on a socket of the agent's container.
 type endpoint struct {
+	// address is the TCP address, off: none.
 	address string
+	// socket is the path of the socket, which only root can open.
+	socket  string
+	client  kubernetes.Interface
 	metrics prometheus.Gatherer
 	// ready returns why the agent is not ready; nil if it is.
 	ready func(context.Context) error
@@ -39,31 +45,49 @@ type endpoint struct {
 
 // Run serves until ctx ends.
 func (e endpoint) Run(ctx context.Context) error {
-	var config net.ListenConfig
-	kind, address := network(e.address)
-	if kind == "unix" {
-		// The socket of an agent that was killed.
-		if err := os.Remove(address); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("serve metrics: %w", err)
-		}
-	}
-	listener, err := config.Listen(ctx, kind, address)
-	if err != nil {
-		return fmt.Errorf("serve metrics: %w", err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(e.metrics, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET "+readyPath, func(w http.ResponseWriter, r *http.Request) {
+	metrics := promhttp.HandlerFor(e.metrics, promhttp.HandlerOpts{})
+	local := http.NewServeMux()
+	local.Handle("GET "+scrape.Path, metrics)
+	local.HandleFunc("GET "+readyPath, func(w http.ResponseWriter, r *http.Request) {
 		if err := e.ready(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
-	mux.HandleFunc("GET "+livePath, func(w http.ResponseWriter, _ *http.Request) {
+	local.HandleFunc("GET "+livePath, func(w http.ResponseWriter, _ *http.Request) {
 		if err := e.live(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	// The socket of an agent that was killed.
+	if err := os.Remove(e.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("serve on %s: %w", e.socket, err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return serve(ctx, "unix", e.socket, nil, local) })
+	if e.address != off {
+		group.Go(func() error {
+			remote := http.NewServeMux()
+			remote.Handle("GET "+scrape.Path, scrape.Require(e.client, metrics))
+			config, err := scrape.SelfSigned("tessera-node")
+			if err != nil {
+				return err
+			}
+			return serve(ctx, "tcp", e.address, config, remote)
+		})
+	}
+	return group.Wait()
+}
+
+// serve serves on the address until ctx ends, over TLS if it is configured.
+func serve(ctx context.Context, network, address string, config *tls.Config, handler http.Handler) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, network, address)
+	if err != nil {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	if config != nil {
+		listener = tls.NewListener(listener, config)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		<-ctx.Done()
@@ -78,37 +102,29 @@ func (e endpoint) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// The paths of the endpoint's checks.
-const (
-	readyPath = "/readyz"
-	livePath  = "/livez"
-)
-
-// query queries a check of the agent at the address. The error is the reason why it fails.
-func query(ctx context.Context, address, check string) error {
-	kind, target := network(address)
-	var dialer net.Dialer
+// query returns the response of the running agent at the socket. The error of a check is the reason why it fails.
+func query(ctx context.Context, socket, path string) ([]byte, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return dialer.DialContext(ctx, kind, target)
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+check, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("query the agent: %w", err)
+		return nil, fmt.Errorf("query the agent: %w", err)
 	}
 	defer response.Body.Close()
-	if response.StatusCode == http.StatusOK {
-		return nil
-	}
-	answer, err := io.ReadAll(io.LimitReader(response.Body, 4096))
+	answer, err := io.ReadAll(response.Body)
 	if err != nil {
-		return fmt.Errorf("query the agent: %w", err)
+		return nil, fmt.Errorf("query the agent: %w", err)
 	}
-	return fmt.Errorf("%s: %s", check, strings.TrimSpace(string(answer)))
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", path, strings.TrimSpace(string(answer)))
+	}
+	return answer, nil
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -30,6 +33,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller/report"
 	"github.com/tessera-gpu/tessera/installer/controller/trigger"
 	"github.com/tessera-gpu/tessera/installer/render"
+	"github.com/tessera-gpu/tessera/internal/scrape"
 )
 
 // Lease is the name of the lease for leader election.
@@ -51,7 +55,7 @@ type Config struct {
 	Lacks func(crd *unstructured.Unstructured) ([]string, error)
 	// LeaderElect makes the installer wait for the lease before it reconciles, so that of several installers one works at a time.
 	LeaderElect bool
-	// MetricsAddress is the address on which metrics are served; 0 disables them.
+	// MetricsAddress is the address on which metrics are served, over TLS to clients that may get them; 0 disables them.
 	MetricsAddress string
 	// HealthAddress is the address of /healthz, which fails if reconciles hang; 0 disables it.
 	HealthAddress string
@@ -91,10 +95,21 @@ func managerOptions(ctx context.Context, c Config, scheme *runtime.Scheme) ctrl.
 	return ctrl.Options{
 		Scheme: scheme, Logger: klog.FromContext(ctx), Cache: informers.CacheOptions(c.Namespace),
 		Client:  client.Options{Cache: &client.CacheOptions{Unstructured: true, EnableReadYourWritesConsistency: new(true)}},
-		Metrics: metricsserver.Options{BindAddress: c.MetricsAddress}, HealthProbeBindAddress: c.HealthAddress,
+		Metrics: metricsserver.Options{BindAddress: c.MetricsAddress, SecureServing: true, FilterProvider: requireToken}, HealthProbeBindAddress: c.HealthAddress,
 		LeaderElection: c.LeaderElect, LeaderElectionID: Lease, LeaderElectionNamespace: c.Namespace, LeaderElectionReleaseOnCancel: true,
 		Controller: config.Controller{SkipNameValidation: new(true), ReconciliationTimeout: trigger.ReconcileTimeout},
 	}
+}
+
+// requireToken returns the filter of the metrics endpoint, which admits clients that may get metrics.
+func requireToken(config *rest.Config, client *http.Client) (metricsserver.Filter, error) {
+	reviews, err := kubernetes.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, err
+	}
+	return func(_ logr.Logger, next http.Handler) (http.Handler, error) {
+		return scrape.Require(reviews, next), nil
+	}, nil
 }
 
 // setUp adds indexes and reconcilers to the manager.

@@ -27,7 +27,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
 )
 
@@ -94,22 +93,10 @@ func (r runner) Run(_ context.Context, pod corev1.Pod, container string, command
 	return []byte(fmt.Sprintln(pod.Name, container, command)), r.err
 }
 
-// withMetrics returns the cluster with agents that serve metrics.
-func withMetrics(t *testing.T, s *clustertest.Scene) *cluster.Cluster {
-	t.Helper()
-	c := s.Cluster()
-	client, ok := c.Client.(*fake.Clientset)
-	if !ok {
-		t.Fatalf("the client is a %T", c.Client)
-	}
-	client.AddProxyReactor("pods", func(clienttesting.Action) (bool, restResponse, error) { return true, answer("tessera_gpus 8\n"), nil })
-	return c
-}
-
 // bundle writes the bundle and returns its files by name, without the folder, and the progress output.
 func bundle(t *testing.T, s *clustertest.Scene, change func(*fake.Clientset), r Runner) (map[string]string, string) {
 	t.Helper()
-	c := withMetrics(t, s)
+	c := s.Cluster()
 	if change != nil {
 		change(c.Client.(*fake.Clientset))
 	}
@@ -169,7 +156,7 @@ func TestBundle(t *testing.T) {
 		"resourceslices.yaml":      {"apiVersion: resource.k8s.io/v1", "kind: ResourceSlice", "gpu-0000-52-00-0-mig-19-0"},
 		"events.yaml":              {"event one", "event three", "event four"},
 		"tessera-system/pods.yaml": {"name: LEVEL\n        value: <redacted>", "- --config=/etc/tessera/node.yaml\n", "- --token\n", "--proxy=http://<redacted>@proxy:3128"},
-		"tessera-system/metrics/gpu-a-tessera-node-x.txt":     {"tessera_gpus 8"},
+		"tessera-system/metrics/gpu-a-tessera-node-x.txt":     {"tessera-node-x agent [tessera-node metrics]"},
 		"tessera-system/gatherinfo/gpu-a-tessera-node-x.json": {"tessera-node-x agent [tessera-node gatherinfo --config=/etc/tessera/node.yaml]"},
 		"tessera-system/configmaps.yaml":                      {"kind: NodeConfig"},
 		"validatingadmissionpolicies.yaml":                    {"monitors.gpu.tessera.dev"},
@@ -210,7 +197,7 @@ func TestBundleWithoutPermissions(t *testing.T) {
 		}
 	}
 	files, _ := bundle(t, scene(t), nil, runner{err: errors.New("exec is not allowed")})
-	if want := "node hardware: agent tessera-node-x on gpu-a: exec is not allowed\n"; files["errors.txt"] != want {
+	if want := "agent metrics: agent tessera-node-x on gpu-a: exec is not allowed\nnode hardware: agent tessera-node-x on gpu-a: exec is not allowed\n"; files["errors.txt"] != want {
 		t.Errorf("errors.txt %q, want %q", files["errors.txt"], want)
 	}
 }
@@ -241,7 +228,7 @@ func TestRedactSecrets(t *testing.T) {
 }
 
 func TestSave(t *testing.T) {
-	c := withMetrics(t, scene(t))
+	c := scene(t).Cluster()
 	file := filepath.Join(t.TempDir(), "b.tar.gz")
 	var progress bytes.Buffer
 	b := func() *collector { return &collector{cluster: c, runner: runner{}, progress: &progress} }

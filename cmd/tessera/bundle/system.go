@@ -15,11 +15,10 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
-// The agents' name, container and metrics port in their DaemonSet.
+// The agents' name and container in their DaemonSet.
 const (
 	agentName      = "tessera-node"
 	agentContainer = "agent"
-	metricsPort    = "8080"
 )
 
 // agentTimeout limits the request to one agent.
@@ -56,7 +55,7 @@ func (c *collector) systemParts() []part {
 		{"logs", c.logs},
 		{"agent metrics", func(ctx context.Context) (int, error) {
 			return c.eachAgent(ctx, "metrics/%s.txt", func(ctx context.Context, p corev1.Pod) ([]byte, error) {
-				return client.CoreV1().Pods(p.Namespace).ProxyGet("http", p.Name, metricsPort, "metrics", nil).DoRaw(ctx)
+				return c.runner.Run(ctx, p, agentContainer, agentName, "metrics")
 			})
 		}},
 		{"node hardware", func(ctx context.Context) (int, error) {

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
 // breakPeriod is the interval at which the broken node's driver starts and fails, as with kubelet's first back-off.
@@ -67,18 +69,17 @@ type percentiles struct {
 }
 
 // reconciles reads the durations of a controller's reconciles.
-func reconciles(ctx context.Context, controller string) (percentiles, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil)
+func (s *stage) reconciles(ctx context.Context, controller string) (percentiles, error) {
+	token, err := harness.ScrapeToken(ctx, s.Client, "bench-metrics", "tessera-metrics-reader")
 	if err != nil {
 		return percentiles{}, err
 	}
-	response, err := http.DefaultClient.Do(request)
+	text, err := harness.Scrape(ctx, metricsAddress, token)
 	if err != nil {
 		return percentiles{}, fmt.Errorf("read the installer's metrics: %w", err)
 	}
-	defer response.Body.Close() //nolint:errcheck // it was only read
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
 		return percentiles{}, fmt.Errorf("read the installer's metrics: %w", err)
 	}

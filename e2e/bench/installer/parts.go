@@ -150,7 +150,7 @@ func (b *bench) inside(ctx context.Context, s *stage) error {
 	}
 	b.Add(row)
 	for _, controller := range []string{"node", "policy"} {
-		p, err := reconciles(ctx, controller)
+		p, err := s.reconciles(ctx, controller)
 		if err != nil {
 			return err
 		}

@@ -201,7 +201,7 @@ func (b *bench) looked(ctx context.Context, s *stage) (time.Duration, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, b.limit, errors.New("the restart takes too long"))
 	defer cancel()
 	for {
-		p, err := reconciles(ctx, "node")
+		p, err := s.reconciles(ctx, "node")
 		if err == nil && p.count >= b.nodes {
 			return time.Since(began), nil
 		}

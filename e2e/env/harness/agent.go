@@ -42,7 +42,7 @@ func (h *Host) Start(l Launch) (*Agent, error) {
 	cmd := exec.Command(l.Program, "--config="+h.Config(), "--kubeconfig="+h.Kubeconfig, "--node-name="+h.Name, "--pod-uid="+l.UID,
 		"--plugin-dir="+h.Records, "--registry-dir="+h.Registry(), "--cdi-dir="+h.CDI(), "--hook="+l.Hook,
 		"--pod-resources="+h.PodResources(), "--kubelet-state="+h.KubeletState(), "--mps-dir="+h.MPS(),
-		"--pod-namespace="+metav1.NamespaceDefault, "--pod-name="+h.agentPod(), "--metrics-address=unix:"+a.Socket(), fmt.Sprintf("-v=%d", l.Verbosity))
+		"--pod-namespace="+metav1.NamespaceDefault, "--pod-name="+h.agentPod(), "--metrics-address=0", "--socket="+a.Socket(), fmt.Sprintf("-v=%d", l.Verbosity))
 	cmd.Args = append(cmd.Args, l.Args...)
 	cmd.Env = slices.Concat(os.Environ(), []string{h.deviceNodes()}, l.Environment)
 	var err error

@@ -86,6 +86,8 @@ func wanted() map[string][]string {
 			"* admissionregistration.k8s.io/mutatingadmissionpolicybindings: " + all,
 			"* admissionregistration.k8s.io/mutatingadmissionpolicybindings[schedulername.gpu.tessera.dev]: create patch delete",
 			"* apiextensions.k8s.io/customresourcedefinitions[clusterpolicies.tessera.dev gpunodes.tessera.dev nvidiadrivers.tessera.dev]: get",
+			"* authentication.k8s.io/tokenreviews: create",
+			"* authorization.k8s.io/subjectaccessreviews: create",
 			"* events.k8s.io/events: create patch",
 			"* events: create patch",
 			"* namespaces[tessera-system]: get patch",
@@ -118,6 +120,8 @@ func wanted() map[string][]string {
 		},
 		"tessera-monitor": nil,
 		"tessera-node": {
+			"* authentication.k8s.io/tokenreviews: create",
+			"* authorization.k8s.io/subjectaccessreviews: create",
 			"* events: create patch",
 			"* nodes: get",
 			"* resource.k8s.io/resourceclaims/driver[gpu.tessera.dev]: associated-node:patch associated-node:update",

@@ -130,8 +130,11 @@ func TestAgentHasNoOtherRights(t *testing.T) {
 		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
 		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
 	}
-	if diff := cmp.Diff(want, one[*rbacv1.ClusterRole](t, objects).Rules); diff != "" {
+	binding := one[*rbacv1.ClusterRoleBinding](t, objects)
+	if diff := cmp.Diff(want, named[*rbacv1.ClusterRole](t, objects, binding.RoleRef.Name).Rules); diff != "" {
 		t.Errorf("rules of the agent (-want +got):\n%s", diff)
 	}
 	want = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "create", "delete"}}}
@@ -142,7 +145,6 @@ func TestAgentHasNoOtherRights(t *testing.T) {
 	if bound := one[*rbacv1.RoleBinding](t, objects); bound.RoleRef.Name != role.Name || bound.Namespace != role.Namespace {
 		t.Errorf("the rules are not bound: %+v", bound)
 	}
-	binding := one[*rbacv1.ClusterRoleBinding](t, objects)
 	account := one[*corev1.ServiceAccount](t, objects)
 	if diff := cmp.Diff([]rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}}, binding.Subjects); diff != "" {
 		t.Errorf("holders of the agent's rights (-want +got):\n%s", diff)

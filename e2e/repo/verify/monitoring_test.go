@@ -11,7 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
 
@@ -46,6 +49,13 @@ type podMonitor struct {
 		Port        string `json:"port"`
 		Interval    string `json:"interval"`
 		HonorLabels bool   `json:"honorLabels"`
+		Scheme      string `json:"scheme"`
+		TLSConfig   struct {
+			InsecureSkipVerify bool `json:"insecureSkipVerify"`
+		} `json:"tlsConfig"`
+		Authorization struct {
+			Credentials corev1.SecretKeySelector `json:"credentials"`
+		} `json:"authorization"`
 		Relabelings []struct {
 			SourceLabels []string `json:"sourceLabels"`
 			TargetLabel  string   `json:"targetLabel"`
@@ -122,6 +132,32 @@ func TestPodMonitorFindsTheAgent(t *testing.T) {
 		}
 		if !endpoint.HonorLabels {
 			t.Error("without honorLabels the pods of the devices are called exported_pod, and no query finds them")
+		}
+	}
+}
+
+// TestPodMonitorsUseTheAccount: every PodMonitor scrapes over TLS with the token of the account, which may get metrics and nothing else.
+func TestPodMonitorsUseTheAccount(t *testing.T) {
+	const file = "deployments/monitoring/account.yaml"
+	text, err := os.ReadFile(filepath.Join(root(t), file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := map[string][]runtime.Object{file: decode(t, file, string(text))}
+	secret, binding := one[*corev1.Secret](t, account), one[*rbacv1.ClusterRoleBinding](t, account)
+	if binding.RoleRef.Name != "tessera-metrics-reader" || binding.Subjects[0].Name != secret.Annotations[corev1.ServiceAccountNameKey] {
+		t.Errorf("%+v of %v", binding.RoleRef, binding.Subjects)
+	}
+	rules := named[*rbacv1.ClusterRole](t, rendered(t), binding.RoleRef.Name).Rules
+	if diff := cmp.Diff([]rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}}, rules); diff != "" {
+		t.Errorf("rules of %s (-want +got):\n%s", binding.RoleRef.Name, diff)
+	}
+	for _, name := range []string{"podmonitor.yaml", "podmonitor-installer.yaml", "podmonitor-scheduler.yaml"} {
+		for _, endpoint := range monitoringFile[ofOperator[podMonitor]](t, name).Spec.PodMetricsEndpoints {
+			credentials := endpoint.Authorization.Credentials
+			if endpoint.Scheme != "https" || !endpoint.TLSConfig.InsecureSkipVerify || credentials.Name != secret.Name || credentials.Key != corev1.ServiceAccountTokenKey {
+				t.Errorf("%s: %+v", name, endpoint)
+			}
 		}
 	}
 }

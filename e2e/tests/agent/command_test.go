@@ -41,7 +41,7 @@ func TestReady(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "h100x2")
 	ready := func(a *agent) (string, error) {
-		out, err := exec.Command(shared.agent, "ready", "--metrics-address=unix:"+a.socket()).CombinedOutput()
+		out, err := exec.Command(shared.agent, "ready", "--socket="+a.socket()).CombinedOutput()
 		return string(out), err
 	}
 	a := n.start(shared.agent, "pod")
@@ -49,7 +49,7 @@ func TestReady(t *testing.T) {
 	if out, err := ready(a); err == nil || !strings.Contains(out, "kubelet") {
 		t.Errorf("before kubelet came: %q, %v", out, err)
 	}
-	if out, err := exec.Command(shared.agent, "live", "--metrics-address=unix:"+a.socket()).CombinedOutput(); err != nil {
+	if out, err := exec.Command(shared.agent, "live", "--socket="+a.socket()).CombinedOutput(); err != nil {
 		t.Errorf("it counts as hung: %q, %v", out, err)
 	}
 	a.connect()

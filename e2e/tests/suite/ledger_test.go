@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
@@ -145,9 +146,11 @@ func isReady(pod corev1.Pod) bool {
 // metric returns an unlabeled metric of a node's agent.
 func metric(ctx context.Context, node *lab.Node, name string) float64 {
 	GinkgoHelper()
+	token, err := harness.ScrapeToken(ctx, c.Client, "suite-metrics", "tessera-metrics-reader")
+	Expect(err).NotTo(HaveOccurred())
 	out := answer(ctx, func(ctx context.Context) ([]byte, error) {
 		pod := agent(ctx, node.Name())
-		return node.Exec(ctx, "busybox", "wget", "-q", "-O", "-", "http://"+pod.Status.PodIP+":8080/metrics")
+		return node.Exec(ctx, "curl", "-sSk", "--fail", "--max-time", "5", "-H", "Authorization: Bearer "+token, "https://"+pod.Status.PodIP+":8080/metrics")
 	})
 	for line := range strings.Lines(string(out)) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {

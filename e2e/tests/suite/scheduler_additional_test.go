@@ -68,11 +68,10 @@ func (r room) scheduler(ctx context.Context, pod *corev1.Pod) (string, error) {
 
 // leaders returns the values of leader_election_master_status of the scheduler's pods, read with the account of deployments/monitoring.
 func leaders(ctx context.Context) ([]string, error) {
-	objects, err := cluster.ReadManifest("monitoring", "podmonitor-scheduler.yaml")
+	objects, err := cluster.ReadManifest("monitoring", "account.yaml")
 	if err != nil {
 		return nil, err
 	}
-	objects = slices.DeleteFunc(objects, func(object *unstructured.Unstructured) bool { return object.GetKind() == "PodMonitor" }) // no operator is here
 	DeferCleanup(func(ctx context.Context) error { return c.Delete(ctx, objects...) })
 	if err := c.Apply(ctx, objects...); err != nil {
 		return nil, err
