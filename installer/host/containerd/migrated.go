@@ -9,7 +9,8 @@ const CRIRuntime = "io.containerd.cri.v1.runtime"
 //
 // It follows containerd 2.2 (cmd/containerd/server/config/config.go, plugins/cri/runtime/plugin.go): keys of a section are merged over all files, files
 // without a version have that of the files before them and the first one 3, and if the last version is 2, the keys of the section CRI are added to those
-// that CRIRuntime lacks. In format 3 the settings of CRI have no effect on CDI.
+// that CRIRuntime lacks. The same holds for the keys of the table "containerd" in the two sections, but not for deeper tables: "runtimes" is that of one
+// section. In format 3 the settings of CRI have no effect. As containerd, it reads no folder that the imports do not list.
 func LoadMigrated(files Files, path string) (Config, error) {
 	config := Config{Version: 3}
 	current, former := map[string]any{}, map[string]any{}
@@ -26,11 +27,16 @@ func LoadMigrated(files Files, path string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	config.Section = map[string]any{"enable_cdi": true}
-	if config.Version < 3 {
-		maps.Copy(config.Section, former)
+	if config.Version > 2 {
+		former = nil
 	}
-	maps.Copy(config.Section, current)
+	settings := map[string]any{}
+	config.Section = map[string]any{"enable_cdi": true}
+	for _, section := range []map[string]any{former, current} {
+		maps.Copy(config.Section, section)
+		maps.Copy(settings, table(section, "containerd"))
+	}
+	config.Section["containerd"] = settings
 	return config, nil
 }
 
