@@ -25,6 +25,9 @@ func TestLoadMigratedReadsWhatContainerdReads(t *testing.T) {
 		nvidia          = former + standard + former + runtime + former + options
 		nvidiaNow       = current + standard + current + runtime + current + options
 	)
+	runc := func(section string) string {
+		return section + ".containerd.runtimes.runc.options]\nBinaryName = '/usr/bin/nvidia-container-runtime'\n"
+	}
 	for name, test := range map[string]struct {
 		main, other string
 		want        string
@@ -41,6 +44,8 @@ func TestLoadMigratedReadsWhatContainerdReads(t *testing.T) {
 		"control: format 3 ignores the former":          {"version = 3\n" + nvidia + current + other, "", ""},
 		"control: format 3, an import":                  {"version = 3\n" + imports + nvidiaNow, "version = 3\n" + current + other, "gpu"},
 		"3 imports 2":                                   {"version = 3\n" + imports + current + other, "version = 2\n" + nvidia, "gpu"},
+		"format 2, no default":                          {"version = 2\n" + runc("[plugins.'"+CRI+"'"), "", "runc"},
+		"format 3, no default":                          {"version = 3\n" + runc("[plugins.'"+CRIRuntime+"'"), "", "runc"},
 		"control: no imports":                           {"version = 3\n", "version = 3\n" + nvidiaNow, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

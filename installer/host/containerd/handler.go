@@ -1,6 +1,7 @@
 package containerd
 
 import (
+	"cmp"
 	"path/filepath"
 	"strings"
 )
@@ -12,11 +13,16 @@ const (
 	nvidiaHandler = "nvidia"
 )
 
+// defaultHandler is the handler of containers without a RuntimeClass if the configuration names none, of containerd 1.7 and 2. Source: containerd,
+// internal/cri/config/config_unix.go.
+const defaultHandler = "runc"
+
 // NVIDIARuntime returns the handler of containers without a RuntimeClass if it is NVIDIA's container runtime, and otherwise an empty text. Such
 // containers get GPUs by the environment variable NVIDIA_VISIBLE_DEVICES.
 func (c Config) NVIDIARuntime() string {
 	settings := table(c.Section, "containerd")
 	name, _ := settings["default_runtime_name"].(string)
+	name = cmp.Or(name, defaultHandler)
 	program, _ := table(settings, "runtimes", name, "options")["BinaryName"].(string)
 	if !IsNVIDIA(name, program) {
 		return ""

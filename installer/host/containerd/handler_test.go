@@ -27,6 +27,7 @@ func TestNVIDIARuntime(t *testing.T) {
 		"1.7, nvidia without a program": {"version = 2\n[" + former + "]\ndefault_runtime_name = 'nvidia'\n", "", Load, "nvidia"},
 		"1.7, another name":             {section("2", former, "gpu", program+".cdi"), "", Load, "gpu"},
 		"1.7, only its name":            {section("2", former, "nvidia", "/usr/bin/crun"), "", Load, ""},
+		"1.7, no default":               {"version = 2\n[" + former + ".runtimes.runc.options]\nBinaryName = '" + program + "'\n", "", Load, "runc"},
 		"1.7, format 1":                 {section("1", "plugins.cri.containerd", "nvidia", program), "", Load, "nvidia"},
 		"1.7, a later section":          {imports + section("2", former, "nvidia", program), "version = 2\n[plugins.\"" + CRI + "\"]\n", Load, ""},
 		"2, format 3":                   {section("3", current, "nvidia", program), "", LoadMigrated, "nvidia"},
