@@ -27,9 +27,11 @@ type Host struct {
 	Records string
 	// Kubeconfig is the path of the agents' kubeconfig.
 	Kubeconfig string
-	// Hardware is the machine in the catalog.
+	// Hardware are the GPUs: those of the machine in the catalog, or real ones.
 	Hardware gpu.Node
-	plane    *Plane
+	// Roots are where agents of the host find it.
+	Roots v1alpha1.Roots
+	plane *Plane
 }
 
 // NewHost creates the folders of a host in dir, which must exist and which the caller removes, and its Node. machine is
@@ -39,9 +41,23 @@ func NewHost(ctx context.Context, plane *Plane, dir, name, machine string) (*Hos
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{Name: name, Dir: dir, Records: filepath.Join(dir, "p"), Kubeconfig: plane.Kubeconfig, plane: plane}
-	if h.Hardware, err = m.Node(name); err != nil {
+	hardware, err := m.Node(name)
+	if err != nil {
 		return nil, err
+	}
+	files := filepath.Join(dir, machineFolder)
+	return NewHostOf(ctx, plane, dir, hardware, v1alpha1.Roots{
+		Host: "/", Proc: fakegpu.ProcRoot(files), Sys: fakegpu.SysRoot(files), Driver: fakegpu.DriverRoot(files), Dev: fakegpu.DevRoot(files),
+	})
+}
+
+// machineFolder is the folder of the files of a fake machine.
+const machineFolder = "m"
+
+// NewHostOf is NewHost for other hardware, with the name of its node.
+func NewHostOf(ctx context.Context, plane *Plane, dir string, hardware gpu.Node, roots v1alpha1.Roots) (*Host, error) {
+	h := &Host{
+		Name: hardware.Name, Dir: dir, Records: filepath.Join(dir, "p"), Kubeconfig: plane.Kubeconfig, Hardware: hardware, Roots: roots, plane: plane,
 	}
 	for _, folder := range []string{h.Data(), h.Registry(), h.CDI()} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -51,7 +67,7 @@ func NewHost(ctx context.Context, plane *Plane, dir, name, machine string) (*Hos
 	if err := h.Configure(""); err != nil {
 		return nil, err
 	}
-	_, err = plane.Client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := plane.Client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: h.Name}}, metav1.CreateOptions{})
 	return h, err
 }
 
@@ -61,13 +77,11 @@ func (h *Host) Install(ctx context.Context, machine string) error {
 }
 
 // Machine returns the folder of the fake machine.
-func (h *Host) Machine() string { return filepath.Join(h.Dir, "m") }
+func (h *Host) Machine() string { return filepath.Join(h.Dir, machineFolder) }
 
 // deviceNodes returns the variable that makes the fake driver open device nodes in the machine's folder, as one opens those in /dev. The folder is
 // empty until the agent makes them.
-func (h *Host) deviceNodes() string {
-	return "FAKE_NVML_DEV=" + filepath.Join(fakegpu.DevRoot(h.Machine()), "dev")
-}
+func (h *Host) deviceNodes() string { return "FAKE_NVML_DEV=" + filepath.Join(h.Roots.Dev, "dev") }
 
 // Data returns the agent's data folder.
 func (h *Host) Data() string { return filepath.Join(h.Records, Driver) }
@@ -92,9 +106,8 @@ func (h *Host) Config() string { return filepath.Join(h.Dir, "node.yaml") }
 
 // Configure writes the NodeConfig: the roots and additional lines.
 func (h *Host) Configure(more string) error {
-	m := h.Machine()
-	text := fmt.Sprintf("apiVersion: tessera.dev/v1alpha1\nkind: NodeConfig\nroots: {host: /, proc: %s, sys: %s, driver: %s, dev: %s}\n%s",
-		fakegpu.ProcRoot(m), fakegpu.SysRoot(m), fakegpu.DriverRoot(m), fakegpu.DevRoot(m), more)
+	text := fmt.Sprintf("apiVersion: tessera.dev/v1alpha1\nkind: NodeConfig\nroots: {host: %s, proc: %s, sys: %s, driver: %q, dev: %q}\n%s",
+		h.Roots.Host, h.Roots.Proc, h.Roots.Sys, h.Roots.Driver, h.Roots.Dev, more)
 	return os.WriteFile(h.Config(), []byte(text), 0o600)
 }
 

@@ -3,6 +3,7 @@ package oracle
 import (
 	"cmp"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -28,7 +29,6 @@ import (
 const (
 	version = "580.65.06"
 	hook    = "/usr/bin/true"
-	gpus    = 8
 )
 
 // side is one of the two generators.
@@ -105,25 +105,28 @@ func numbers(n *cdispec.DeviceNode) string {
 }
 
 // plain returns the things without what differs from machine to machine.
-func (g given) plain(dir string) []string {
+func (g given) plain(root string) []string {
 	uuid := regexp.MustCompile(`GPU-[0-9a-f-]+`)
 	var things []string
 	for _, thing := range g {
-		things = append(things, uuid.ReplaceAllString(strings.ReplaceAll(thing, fakegpu.DriverRoot(dir), "ROOT"), "UUID"))
+		if root != "/" {
+			thing = strings.ReplaceAll(thing, root, "ROOT")
+		}
+		things = append(things, uuid.ReplaceAllString(thing, "UUID"))
 	}
 	return things
 }
 
 // generateTheirs returns what nvcdi gives a container with all GPUs.
-func generateTheirs(t *testing.T, dir string) []string {
+func generateTheirs(t *testing.T, roots driverroot.Roots) []string {
 	t.Helper()
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	generator, err := nvcdi.New(
 		nvcdi.WithLogger(log),
 		nvcdi.WithMode(nvcdi.ModeNvml),
-		nvcdi.WithDriverRoot(fakegpu.DriverRoot(dir)),
-		nvcdi.WithDevRoot(fakegpu.DevRoot(dir)),
+		nvcdi.WithDriverRoot(roots.Driver),
+		nvcdi.WithDevRoot(roots.Dev),
 		nvcdi.WithNVIDIACDIHookPath(hook),
 		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
 	)
@@ -143,23 +146,16 @@ func generateTheirs(t *testing.T, dir string) []string {
 	for _, d := range devices {
 		g.add(d.ContainerEdits)
 	}
-	return g.plain(dir)
+	return g.plain(roots.Driver)
 }
 
-// generateOurs returns what our specs give a container with all GPUs in one claim.
-func generateOurs(t *testing.T, dir string) []string {
+// generateOurs returns what our specs give a container with the GPUs with these minor numbers in one claim.
+func generateOurs(t *testing.T, roots driverroot.Roots, minors ...int) []string {
 	t.Helper()
-	specs := cdi.New(cdi.Config{
-		Dir: filepath.Join(dir, "cdi"),
-		Roots: driverroot.Roots{
-			Host: "/", Proc: fakegpu.ProcRoot(dir), Sys: fakegpu.SysRoot(dir),
-			Driver: fakegpu.DriverRoot(dir), Dev: fakegpu.DevRoot(dir),
-		},
-		Hook:  hook,
-		Leads: func() bool { return true },
-	})
+	dir := t.TempDir()
+	specs := cdi.New(cdi.Config{Dir: dir, Roots: roots, Hook: hook, Leads: func() bool { return true }})
 	var devices []prepare.Prepared
-	for minor := range gpus {
+	for _, minor := range minors {
 		devices = append(devices, prepare.Prepared{
 			Result: prepare.Result{Device: fmt.Sprintf("gpu-%d", minor)},
 			Use:    gpu.Device{Use: gpu.Use{Shape: gpu.Whole}},
@@ -170,7 +166,7 @@ func generateOurs(t *testing.T, dir string) []string {
 		t.Fatal(err)
 	}
 	var g given
-	files, err := filepath.Glob(filepath.Join(dir, "cdi", "*.json"))
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +184,7 @@ func generateOurs(t *testing.T, dir string) []string {
 			g.add(d.ContainerEdits)
 		}
 	}
-	return g.plain(dir)
+	return g.plain(roots.Driver)
 }
 
 // without returns what the first has and the second has not, once each.
@@ -205,7 +201,10 @@ func without(first, second []string) []string {
 
 func TestSameAsNVIDIAsGenerator(t *testing.T) {
 	dir := machine(t)
-	we, they := generateOurs(t, dir), generateTheirs(t, dir)
+	roots := driverroot.Roots{
+		Host: "/", Proc: fakegpu.ProcRoot(dir), Sys: fakegpu.SysRoot(dir), Driver: fakegpu.DriverRoot(dir), Dev: fakegpu.DevRoot(dir),
+	}
+	we, they := generateOurs(t, roots, 0, 1, 2, 3, 4, 5, 6, 7), generateTheirs(t, roots)
 	t.Logf("%d things are the same", len(we)-len(without(we, they)))
 	for s, things := range map[side][]string{ours: without(we, they), theirs: without(they, we)} {
 		var allowed []string
@@ -219,6 +218,22 @@ func TestSameAsNVIDIAsGenerator(t *testing.T) {
 		}
 		for _, thing := range without(allowed, things) {
 			t.Errorf("%s only: %s: does not occur any more", s, thing)
+		}
+	}
+}
+
+var driverRoot = flag.String("driver-root", "", "root of the files of this machine's driver, for TestThisMachine")
+
+// TestThisMachine prints what both generators give a container with the first GPU of a machine with a real driver: the hardware bundle runs it.
+func TestThisMachine(t *testing.T) {
+	if *driverRoot == "" {
+		t.Skip("needs a machine with a GPU and the flag -driver-root")
+	}
+	roots := driverroot.Roots{Host: "/", Proc: "/proc", Sys: "/sys", Driver: *driverRoot, Dev: "/"}
+	we, they := generateOurs(t, roots, 0), generateTheirs(t, roots)
+	for what, things := range map[string][]string{"both": without(we, without(we, they)), "ours": without(we, they), "theirs": without(they, we)} {
+		for _, thing := range things {
+			t.Logf("%s: %s", what, thing)
 		}
 	}
 }

@@ -1,12 +1,14 @@
 /*
  * A CUDA program for the tests. It prints the devices, and for every argument does something on the
- * first: "add" adds two vectors, "fill" allocates all memory and one byte more, "hold" makes a
- * context, says so, and keeps it until its input ends. The other verbs are misuses, which the driver refuses.
+ * first: "add" adds two vectors, "fill" allocates all memory and one byte more, "allocate=N" N MiB, "load=N" keeps
+ * the device busy for N seconds, "hold" makes a context, says so, and keeps it until its input ends. The other verbs
+ * are misuses, which the driver refuses.
  */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef unsigned long long pointer;
 
@@ -63,8 +65,10 @@ static void add(void)
 	for (int i = 0; i < N; i++)
 		if (out[i] != 2 * in[i])
 			check("sum", 1);
+	CALL(cuMemFree_v2, a);
+	CALL(cuMemFree_v2, b);
 	CALL(cuMemFree_v2, c);
-	puts("added");
+	CALL(cuModuleUnload, module);
 }
 
 static void fill(void)
@@ -75,6 +79,14 @@ static void fill(void)
 	CALL(cuMemGetInfo_v2, &size, &total);
 	CALL(cuMemAlloc_v2, &all, size);
 	CALL(cuMemAlloc_v2, &more, (size_t)1);
+}
+
+static void allocate(size_t mib)
+{
+	pointer memory;
+
+	CALL(cuMemAlloc_v2, &memory, mib << 20);
+	puts("allocated");
 }
 
 /* load loads PTX that is an entry named add with a body. */
@@ -98,6 +110,7 @@ static void outside(void)
 	CALL(cuMemAlloc_v2, &memory, (size_t)4096);
 	CALL(cuModuleLoadData, &module, text);
 	CALL(cuModuleGetFunction, &function, module, "add");
+	memory += 1ULL << 44; /* hardware maps more than what is allocated */
 	arguments[0] = &memory;
 	CALL(cuLaunchKernel, function, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
 	CALL(cuCtxSynchronize);
@@ -159,10 +172,17 @@ int main(int count, char **arguments)
 		misuse(arguments[i], 0);
 		CALL(cuCtxCreate_v2, &context, 0, device);
 		misuse(arguments[i], 1);
-		if (!strcmp(arguments[i], "add"))
+		if (!strcmp(arguments[i], "add")) {
 			add();
+			puts("added");
+		}
 		if (!strcmp(arguments[i], "fill"))
 			fill();
+		if (!strncmp(arguments[i], "allocate=", 9))
+			allocate(strtoul(arguments[i] + 9, NULL, 10));
+		if (!strncmp(arguments[i], "load=", 5))
+			for (time_t end = time(NULL) + atoi(arguments[i] + 5); time(NULL) < end;)
+				add();
 		if (!strcmp(arguments[i], "hold")) {
 			puts("holding");
 			getchar();

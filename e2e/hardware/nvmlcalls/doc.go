@@ -1,0 +1,3 @@
+// Package nvmlcalls asks NVML every question of the agent, and further ones about the same subjects, and records the answers: return codes, values and
+// durations. A recording of hardware is the reference for the fake library. No call changes anything.
+package nvmlcalls

@@ -1,0 +1,128 @@
+#!/bin/sh
+# Records how the GPUs of this machine, its driver and the node agent behave. It changes no setting of a GPU: no mode, no reset, no MIG device. Root.
+#
+#   run.sh [driver root]      the root of the driver's files is / unless given; PROC_ROOT, SYS_ROOT and DEV_ROOT name those of a fake machine
+#
+# Each step is limited in time, and its output is a file in results/, with exit status and duration in results/steps.tsv. What fails is a result too.
+set -u
+cd "$(dirname "$0")" || exit 1
+here=$PWD
+root=${1:-/}
+library=$(find "$root" -maxdepth 5 -name libnvidia-ml.so.1 2>/dev/null | head -n 1)
+[ -n "$library" ] || { echo "no libnvidia-ml.so.1 below $root: name the root of the driver's files" >&2; exit 2; }
+programs=$PATH:${root%/}/bin:${root%/}/usr/bin
+LD_LIBRARY_PATH=$(dirname "$library"); export LD_LIBRARY_PATH
+PATH=$here/bin:$programs; export PATH
+driver=; [ "$root" = / ] || driver=$root
+probe="agentprobe --driver-root=$driver --dev-root=${DEV_ROOT:-/} --proc-root=${PROC_ROOT:-/proc} --sys-root=${SYS_ROOT:-/sys}"
+printf 'apiVersion: tessera.dev/v1alpha1\nkind: NodeConfig\nroots: {host: /, proc: %s, sys: %s, driver: "%s", dev: %s}\n' "${PROC_ROOT:-/proc}" "${SYS_ROOT:-/sys}" "$driver" "${DEV_ROOT:-/}" >node.yaml
+mkdir -p results
+
+# step NAME SECONDS COMMAND... runs a command and keeps its output.
+step() {
+	name=$1 limit=$2; shift 2
+	began=$(date +%s%N)
+	timeout -k 2 "$limit" "$@" >"results/$name" 2>"results/$name.err" </dev/null
+	status=$?
+	[ -s "results/$name.err" ] || rm -f "results/$name.err"
+	printf '%s\t%d\t%d ms\n' "$name" $status $((($(date +%s%N) - began) / 1000000)) | tee -a results/steps.tsv
+}
+
+# --- the machine
+step machine.txt 20 sh -c 'uname -a; id; cat /proc/version /proc/devices /proc/mounts /proc/self/cgroup; grep -i nvidia /proc/modules; cat /sys/module/nvidia*/version; ls -l /sys/module | grep -i nvidia'
+step nodes.txt 20 sh -c 'ls -lR /dev/nvidia* /dev/dri /dev/char 2>&1'
+step proc.txt 20 sh -c 'find /proc/driver/nvidia* -type f | sort | while read -r file; do echo "== $file"; head -c 20000 "$file"; done'
+step pci.txt 20 sh -c 'for d in /sys/bus/pci/devices/*; do [ "$(cat "$d/vendor")" = 0x10de ] || continue; echo "== $d -> $(readlink -f "$d")"; ls "$d"; for a in vendor device class revision subsystem_vendor subsystem_device numa_node local_cpulist current_link_speed max_link_width reset_method d3cold_allowed resource; do echo "$a: $(cat "$d/$a" 2>&1)"; done; readlink -f "$d/driver" "$d/iommu_group"; done'
+step files.txt 20 sh -c "find '$root' -xdev -maxdepth 6 \\( -path /proc -o -path /sys \\) -prune -o \\( -iname '*nvidia*' -o -name 'libcuda*' -o -name 'libnv*' -o -path '*/nvidia/*' \\) -ls | head -n 3000"
+step ldcache.txt 20 sh -c 'ldconfig -p | grep -i -e nvidia -e libcuda -e libnv'
+
+# --- the driver's programs
+for args in -L -q '-q -x' 'topo -m' 'nvlink -s' 'nvlink -c' 'compute-policy -l' 'mig -lgip' 'mig -lgipp' 'mig -lgi' 'mig -lci' '-h' 'compute-policy -h' 'mig -h' \
+	'--query-gpu=index,uuid,name,pci.bus_id,mig.mode.current,mig.mode.pending,persistence_mode,compute_mode,memory.total,memory.used,fabric.state,fabric.status --format=csv' \
+	'--query-compute-apps=pid,used_memory --format=csv' '-i 7 -q'; do
+	# shellcheck disable=SC2086
+	step "smi$(printf %s "$args" | tr -c 'A-Za-z0-9-' _ | cut -c 1-40).txt" 30 nvidia-smi $args
+done
+
+# --- NVML, call by call, and as the agent uses it
+step calls.json 120 nvmlprobe --library "$library" --functions functions.txt
+step gatherinfo.json 30 tessera-node gatherinfo --config node.yaml
+# shellcheck disable=SC2086
+step look.json 30 $probe look --for 10s
+cudaclient libcuda.so.1 load=14 >results/load.txt 2>&1 &
+load=$!
+# shellcheck disable=SC2086
+step look-load.json 30 $probe look --for 10s
+step calls-load.json 120 nvmlprobe --library "$library"
+kill $load 2>/dev/null; wait $load 2>/dev/null
+
+# --- CUDA, and the XID of a kernel that writes outside of its memory
+for verb in add fill allocate=1024 allocate=1000000 copy unknown-instruction undeclared-register wrong-type no-version newer-version newer-target no-function outside; do
+	step "cuda-$verb.txt" 30 cudaclient libcuda.so.1 $verb
+done
+step validate.txt 60 tessera-node validate
+# shellcheck disable=SC2086
+step xid.json 60 $probe events --for 40s -- cudaclient libcuda.so.1 outside
+step kernel-log.txt 10 sh -c 'dmesg | grep -i -e nvrm -e nvidia -e xid | tail -n 200'
+
+# --- the MPS control daemon
+# words SECONDS COMMAND asks the daemon.
+words() { step "$1" 30 sh -c 'printf "%s\n" "$1" | nvidia-cuda-mps-control; echo "[status $?]"' sh "$2"; }
+# daemon NAME ARGUMENTS... runs a daemon and asks it everything.
+daemon() {
+	mode=$1; shift
+	CUDA_MPS_PIPE_DIRECTORY=$here/mps-$mode/pipe CUDA_MPS_LOG_DIRECTORY=$here/mps-$mode/log
+	export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+	mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY"
+	nvidia-cuda-mps-control "$@" >"results/mps-$mode-daemon.txt" 2>&1 &
+	daemon=$!
+	step "mps-$mode-started.txt" 10 sh -c 'until [ -S "$CUDA_MPS_PIPE_DIRECTORY/control" ] || ! kill -0 "$1" 2>/dev/null; do sleep .05; done; ls -la "$CUDA_MPS_PIPE_DIRECTORY"' sh $daemon
+	number=10
+	for command in get_server_list get_default_active_thread_percentage 'get_default_device_pinned_mem_limit 0' 'set_default_device_pinned_mem_limit 0 2G' 'get_default_device_pinned_mem_limit 0' \
+		'set_default_device_pinned_mem_limit 0 1536M' 'get_default_device_pinned_mem_limit 0' 'set_default_device_pinned_mem_limit 0 2147483648B' 'get_default_device_pinned_mem_limit 0' \
+		'set_default_device_pinned_mem_limit x 1G' 'set_default_device_pinned_mem_limit 7 1G' 'get_default_device_pinned_mem_limit 7' 'set_default_device_pinned_mem_limit 0 x' \
+		'set_default_active_thread_percentage 50' 'set_default_active_thread_percentage 150' 'set_default_active_thread_percentage 33.3' get_default_active_thread_percentage \
+		'set_default_client_priority 1' 'get_default_client_priority' 'start_server -uid 0' get_server_list ps 'get_server_status 12345' 'set_active_thread_percentage 12345 30' \
+		'get_client_list 12345' 'device_query' help nonsense ''; do
+		words "mps-$mode-$number-$(printf %s "$command" | tr -c 'A-Za-z0-9-' _ | cut -c 1-50).txt" "$command"
+		number=$((number + 1))
+	done
+	server=$(printf 'get_server_list\n' | timeout 10 nvidia-cuda-mps-control | head -n 1)
+	step "mps-$mode-client-1G.txt" 30 cudaclient libcuda.so.1 allocate=1024
+	step "mps-$mode-client-3G.txt" 30 cudaclient libcuda.so.1 allocate=3072
+	step "mps-$mode-client-10-percent.txt" 30 env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10 cudaclient libcuda.so.1 add
+	mkfifo "held-$mode"
+	cudaclient libcuda.so.1 hold <"held-$mode" >"results/mps-$mode-held.txt" 2>&1 &
+	client=$!
+	exec 9>"held-$mode"
+	step "mps-$mode-holding.txt" 20 sh -c 'until grep -q holding "$1" || ! kill -0 "$2" 2>/dev/null; do sleep .05; done; cat "$1"' sh "results/mps-$mode-held.txt" $client
+	for command in ps "get_client_list $server" "get_server_status $server" "get_device_client_list" "get_active_thread_percentage $server" "get_device_pinned_mem_limit $server 0" \
+		"set_active_thread_percentage $server 30" "set_device_pinned_mem_limit $server 0 1G" "get_device_pinned_mem_limit $server 0" "terminate_client $server $client"; do
+		words "mps-$mode-$number-$(printf %s "$command" | tr -c 'A-Za-z0-9-' _ | cut -c 1-30).txt" "$command"
+		number=$((number + 1))
+	done
+	step "mps-$mode-smi.txt" 20 nvidia-smi
+	step "mps-$mode-calls.json" 120 nvmlprobe --library "$library"
+	exec 9>&-
+	wait $client; echo "[status $?]" >>"results/mps-$mode-held.txt"
+	step "mps-$mode-processes.txt" 10 sh -c 'ps -ef | grep -i -e mps -e cudaclient | grep -v grep'
+	words "mps-$mode-quit.txt" quit
+	step "mps-$mode-ended.txt" 20 sh -c 'while kill -0 "$1" 2>/dev/null; do sleep .05; done; ls -la "$CUDA_MPS_PIPE_DIRECTORY"' sh $daemon
+	kill $daemon 2>/dev/null; wait $daemon 2>/dev/null; echo "[status $?]" >>"results/mps-$mode-daemon.txt"
+	cat "$CUDA_MPS_LOG_DIRECTORY/control.log" >"results/mps-$mode-control.log"
+	cat "$CUDA_MPS_LOG_DIRECTORY/server.log" >"results/mps-$mode-server.log"
+	unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+}
+step mps-help.txt 10 nvidia-cuda-mps-control -h
+step mps-none.txt 10 sh -c 'echo get_server_list | nvidia-cuda-mps-control; echo "[status $?]"'
+daemon foreground -f
+daemon multiuser -f -multiuser-server
+
+# --- a claim, from the agent's program to a container that has only what its CDI spec names
+# shellcheck disable=SC2086
+step claim-cuda.json 120 $probe claim --programs "$here/bin" --rootfs "$here/rootfs" --out results -- /bin/cudaclient libcuda.so.1 add
+# shellcheck disable=SC2086
+step claim-validate.json 120 $probe claim --programs "$here/bin" --rootfs "$here/rootfs" --out results -- /bin/tessera-node validate
+step oracle.txt 60 oracle.test -test.v -test.run '^TestThisMachine$' -driver-root "$root"
+step machine-after.txt 20 sh -c 'nvidia-smi -q; cat /proc/devices; ls -lR /dev/nvidia*'
+tar -czf results.tar.gz results
