@@ -66,8 +66,15 @@ step xid.json 60 $probe events --for 40s -- cudaclient libcuda.so.1 outside
 step kernel-log.txt 10 sh -c 'dmesg | grep -i -e nvrm -e nvidia -e xid | tail -n 200'
 
 # --- the MPS control daemon
-# words SECONDS COMMAND asks the daemon.
-words() { step "$1" 30 sh -c 'printf "%s\n" "$1" | nvidia-cuda-mps-control; echo "[status $?]"' sh "$2"; }
+# ask COMMAND... gives the daemon one command after the other, and writes the answers to one file.
+ask() {
+	for command; do
+		step answer 30 sh -c 'printf "%s\n" "$1" | nvidia-cuda-mps-control; echo "[status $?]"' sh "$command"
+		{ printf '> %s\n' "$command"; cat results/answer results/answer.err 2>/dev/null; } >>"results/mps-$mode-words.txt"
+	done
+}
+# client NAME VERB runs a CUDA program as client of the daemon.
+client() { step "mps-$mode-client-$1.txt" 30 cudaclient libcuda.so.1 "$2"; }
 # daemon NAME ARGUMENTS... runs a daemon and asks it everything.
 daemon() {
 	mode=$1; shift
@@ -77,46 +84,73 @@ daemon() {
 	nvidia-cuda-mps-control "$@" >"results/mps-$mode-daemon.txt" 2>&1 &
 	daemon=$!
 	step "mps-$mode-started.txt" 10 sh -c 'until [ -S "$CUDA_MPS_PIPE_DIRECTORY/control" ] || ! kill -0 "$1" 2>/dev/null; do sleep .05; done; ls -la "$CUDA_MPS_PIPE_DIRECTORY"' sh $daemon
-	number=10
-	for command in get_server_list get_default_active_thread_percentage 'get_default_device_pinned_mem_limit 0' 'set_default_device_pinned_mem_limit 0 2G' 'get_default_device_pinned_mem_limit 0' \
-		'set_default_device_pinned_mem_limit 0 1536M' 'get_default_device_pinned_mem_limit 0' 'set_default_device_pinned_mem_limit 0 2147483648B' 'get_default_device_pinned_mem_limit 0' \
-		'set_default_device_pinned_mem_limit x 1G' 'set_default_device_pinned_mem_limit 7 1G' 'get_default_device_pinned_mem_limit 7' 'set_default_device_pinned_mem_limit 0 x' \
-		'set_default_active_thread_percentage 50' 'set_default_active_thread_percentage 150' 'set_default_active_thread_percentage 33.3' get_default_active_thread_percentage \
-		'set_default_client_priority 1' 'get_default_client_priority' 'start_server -uid 0' get_server_list ps 'get_server_status 12345' 'set_active_thread_percentage 12345 30' \
-		'get_client_list 12345' 'device_query' help nonsense ''; do
-		words "mps-$mode-$number-$(printf %s "$command" | tr -c 'A-Za-z0-9-' _ | cut -c 1-50).txt" "$command"
-		number=$((number + 1))
+	ask get_server_list get_default_active_thread_percentage 'get_default_device_pinned_mem_limit 0'
+	for limit in 512M 1536M 2048 2097152K 1.5G 0 x 2147483648B 2G; do
+		ask "set_default_device_pinned_mem_limit 0 $limit" 'get_default_device_pinned_mem_limit 0'
 	done
+	ask 'set_default_device_pinned_mem_limit x 1G' 'set_default_device_pinned_mem_limit 7 1G' 'get_default_device_pinned_mem_limit 7' \
+		'set_default_active_thread_percentage 50' 'set_default_active_thread_percentage 0' 'set_default_active_thread_percentage 150' 'set_default_active_thread_percentage x' \
+		'set_default_active_thread_percentage 33.3' get_default_active_thread_percentage 'set_default_client_priority 1' get_default_client_priority \
+		'start_server -uid 0' get_server_list 'start_server -uid 0' get_server_list 'start_server -uid 1000' 'start_server 0' ps 'get_server_status 12345' \
+		'set_active_thread_percentage 12345 30' 'get_client_list 12345' device_query help nonsense '' get_server_status 'get_server_status 1 2'
 	server=$(printf 'get_server_list\n' | timeout 10 nvidia-cuda-mps-control | head -n 1)
-	step "mps-$mode-client-1G.txt" 30 cudaclient libcuda.so.1 allocate=1024
-	step "mps-$mode-client-3G.txt" 30 cudaclient libcuda.so.1 allocate=3072
-	step "mps-$mode-client-10-percent.txt" 30 env CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10 cudaclient libcuda.so.1 add
+	client 2G-allocate-1G allocate=1024
+	client 2G-allocate-3G allocate=3072
+	CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G client own-1G-allocate-1500M allocate=1500
+	CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4G client own-4G-allocate-3G allocate=3072
+	CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10 client 10-percent add
+	ask "set_device_pinned_mem_limit $server 0 1536M" "get_device_pinned_mem_limit $server 0"
+	client 1536M-allocate-1100M allocate=1100
+	client 1536M-allocate-1600M allocate=1600
+	client outside outside
+	ask get_server_list "get_server_status $server"
+	server=$(printf 'get_server_list\n' | timeout 10 nvidia-cuda-mps-control | head -n 1)
+	client after-a-fault add
+	step "mps-$mode-client-of-another-user.txt" 10 setpriv --reuid 1000 --regid 1000 --clear-groups cudaclient libcuda.so.1 add
+	ask get_server_list
 	mkfifo "held-$mode"
 	cudaclient libcuda.so.1 hold <"held-$mode" >"results/mps-$mode-held.txt" 2>&1 &
 	client=$!
 	exec 9>"held-$mode"
 	step "mps-$mode-holding.txt" 20 sh -c 'until grep -q holding "$1" || ! kill -0 "$2" 2>/dev/null; do sleep .05; done; cat "$1"' sh "results/mps-$mode-held.txt" $client
-	for command in ps "get_client_list $server" "get_server_status $server" "get_device_client_list" "get_active_thread_percentage $server" "get_device_pinned_mem_limit $server 0" \
-		"set_active_thread_percentage $server 30" "set_device_pinned_mem_limit $server 0 1G" "get_device_pinned_mem_limit $server 0" "terminate_client $server $client"; do
-		words "mps-$mode-$number-$(printf %s "$command" | tr -c 'A-Za-z0-9-' _ | cut -c 1-30).txt" "$command"
-		number=$((number + 1))
-	done
+	ask ps "get_client_list $server" get_device_client_list "get_active_thread_percentage $server" "set_active_thread_percentage $server 30" "terminate_client $server 1" \
+		"terminate_client $server $client" ps
 	step "mps-$mode-smi.txt" 20 nvidia-smi
 	step "mps-$mode-calls.json" 120 nvmlprobe --library "$library"
 	exec 9>&-
 	wait $client; echo "[status $?]" >>"results/mps-$mode-held.txt"
 	step "mps-$mode-processes.txt" 10 sh -c 'ps -ef | grep -i -e mps -e cudaclient | grep -v grep'
-	words "mps-$mode-quit.txt" quit
+	ask quit
 	step "mps-$mode-ended.txt" 20 sh -c 'while kill -0 "$1" 2>/dev/null; do sleep .05; done; ls -la "$CUDA_MPS_PIPE_DIRECTORY"' sh $daemon
 	kill $daemon 2>/dev/null; wait $daemon 2>/dev/null; echo "[status $?]" >>"results/mps-$mode-daemon.txt"
-	cat "$CUDA_MPS_LOG_DIRECTORY/control.log" >"results/mps-$mode-control.log"
-	cat "$CUDA_MPS_LOG_DIRECTORY/server.log" >"results/mps-$mode-server.log"
 	unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
+}
+# supervised runs a daemon as the agent does, limited to 2 GiB and 40 %.
+supervised() {
+	uuid=$(nvidia-smi --query-gpu=uuid --format=csv,noheader -i 0)
+	mkdir -p supervised/daemon
+	printf '{"name":"daemon","gpu":"gpu","visible":"%s","activeThreadPercentage":40,"pinnedMemoryBytes":2147483648}' "$uuid" >supervised/daemon/config.json
+	POD_UID=pod timeout 60 unshare -m tessera-node mps --config node.yaml --dir "$here/supervised" --name daemon >results/supervisor.txt 2>&1 &
+	supervisor=$!
+	step supervisor-serves.txt 30 sh -c 'until grep -q "\"serving\":true" "$1"; do sleep .05; done; ls -la "$(dirname "$1")"/*' sh supervised/daemon/state.json
+	CUDA_MPS_PIPE_DIRECTORY=$here/supervised/daemon/pipe; export CUDA_MPS_PIPE_DIRECTORY
+	mode=supervised
+	client allocate-1G allocate=1024
+	client allocate-3G allocate=3072
+	ask get_server_list get_default_active_thread_percentage 'get_default_device_pinned_mem_limit 0' ps
+	kill -9 "$(printf 'get_server_list\n' | timeout 10 nvidia-cuda-mps-control | head -n 1)"
+	client after-the-server-was-killed allocate=1024
+	ask get_server_list
+	unset CUDA_MPS_PIPE_DIRECTORY
+	cat supervised/daemon/state.json >results/supervisor-state.json
+	kill $supervisor; wait $supervisor; echo "[status $?]" >>results/supervisor.txt
+	cat supervised/daemon/state.json >>results/supervisor-state.json
 }
 step mps-help.txt 10 nvidia-cuda-mps-control -h
 step mps-none.txt 10 sh -c 'echo get_server_list | nvidia-cuda-mps-control; echo "[status $?]"'
 daemon foreground -f
 daemon multiuser -f -multiuser-server
+supervised
 
 # --- a claim, from the agent's program to a container that has only what its CDI spec names
 # shellcheck disable=SC2086

@@ -182,8 +182,6 @@ func (c *character) respond(words []string) (string, error) {
 			pids = append(pids, strconv.Itoa(s.Process.Pid)+"\n")
 		}
 		return strings.Join(pids, ""), nil
-	case verb == "get_default_active_thread_percentage" && len(arguments) == 0:
-		return c.limits["default active_thread_percentage"] + ".0\n", nil
 	case verb == "get_server_status" && len(arguments) == 1:
 		return "ACTIVE\n", nil
 	case verb == "connect", verb == "start_server" && slices.Equal(arguments, []string{"-uid", "0"}):
@@ -203,14 +201,34 @@ func (c *character) respond(words []string) (string, error) {
 		}
 		c.over = true
 		return "", nil
-	case strings.HasPrefix(verb, "set_default_") && len(arguments) == strings.Count(verb, "mem")+1:
-		c.limits["default "+strings.TrimPrefix(verb, "set_default_")] = arguments[len(arguments)-1]
-		return "", nil
-	case strings.HasPrefix(verb, "set_") && len(arguments) == strings.Count(verb, "mem")+2:
-		if !slices.ContainsFunc(c.servers, func(s *exec.Cmd) bool { return strconv.Itoa(s.Process.Pid) == arguments[0] }) {
-			return "", fmt.Errorf("no server %s", arguments[0])
+	}
+	action, what, _ := strings.Cut(verb, "_")
+	if !strings.HasPrefix(what, "default_") && !slices.ContainsFunc(c.servers, func(s *exec.Cmd) bool { return len(arguments) > 0 && strconv.Itoa(s.Process.Pid) == arguments[0] }) {
+		return "", fmt.Errorf("no server for %s", strings.Join(words, " "))
+	}
+	switch action {
+	case "get":
+		return shown(c.limits[strings.Join(append([]string{what}, arguments...), " ")]), nil
+	case "set":
+		if ignored, err := os.ReadFile(filepath.Join(c.stage, "ignore")); err != nil || verb != string(ignored) {
+			value := len(arguments) - 1
+			c.limits[strings.Join(append([]string{what}, arguments[:value]...), " ")] = arguments[value]
 		}
 		return "", nil
 	}
 	return "", fmt.Errorf("unknown command: %s", strings.Join(words, " "))
+}
+
+// shown returns a limit as the daemon shows it.
+func shown(limit string) string {
+	mib, isMemory := strings.CutSuffix(limit, "M")
+	switch number, err := strconv.Atoi(mib); {
+	case err != nil:
+		return ""
+	case !isMemory:
+		return limit + ".0\n"
+	case number >= 1024:
+		return fmt.Sprintf("%dG\n", number/1024)
+	}
+	return limit + "\n"
 }

@@ -27,6 +27,8 @@ type stage struct {
 	// settings are additional variables of the supervisor's environment.
 	settings   []string
 	supervisor *exec.Cmd
+	// log is what the supervisor and its daemon wrote; it is complete when the supervisor has ended.
+	log *strings.Builder
 }
 
 func newStage(t *testing.T, settings ...string) *stage {
@@ -52,8 +54,8 @@ func (s *stage) start() {
 	s.supervisor = exec.Command(os.Args[0])
 	s.supervisor.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", roleVariable+"=supervisor", folderVariable+"="+s.folder, stageVariable+"="+s.dir)
 	s.supervisor.Env = append(s.supervisor.Env, s.settings...)
-	var logged strings.Builder
-	s.supervisor.Stdout, s.supervisor.Stderr = &logged, &logged
+	logged := &strings.Builder{}
+	s.log, s.supervisor.Stdout, s.supervisor.Stderr = logged, logged, logged
 	// Processes that remain after an unclean end hold the output open.
 	s.supervisor.WaitDelay = time.Second
 	if err := s.supervisor.Start(); err != nil {
@@ -66,7 +68,7 @@ func (s *stage) start() {
 			_ = supervisor.Wait()
 		}
 		if s.t.Failed() {
-			s.t.Logf("log of the supervisor:\n%s", &logged)
+			s.t.Logf("log of the supervisor:\n%s", logged)
 		}
 	})
 }
@@ -238,6 +240,23 @@ func TestSupervisorFollowsLimits(t *testing.T) {
 	if s.pid() != daemon {
 		t.Error("another daemon was started for a change of limits")
 	}
+}
+
+// Drivers refuse a limit without a word.
+func TestSupervisorReadsLimitsBack(t *testing.T) {
+	s := newStage(t)
+	s.configure(limited)
+	s.await(limited)
+	if err := os.WriteFile(filepath.Join(s.dir, "ignore"), []byte("set_default_device_pinned_mem_limit"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wider := limited
+	wider.PinnedMemoryBytes = 5 << 30
+	s.configure(wider)
+	eventually(t, "the refusal is reported", func() bool {
+		seen, serves := s.observe()
+		return serves && seen.Config == limited && strings.Contains(seen.LastError, `set_default_device_pinned_mem_limit 0 5120M: the daemon has "3G" instead of "5G"`)
+	})
 }
 
 // Clients depend on a daemon that serves: limits that it rejects are no reason to end it.
@@ -477,13 +496,14 @@ func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 	wider.ActiveThreadPercentage, wider.PinnedMemoryBytes = 0, 700*mebibyte
 	s.configure(wider)
 	s.await(wider)
-	if err := d.setLimit(t.Context(), "set_default_device_pinned_mem_limit 2 1G"); err == nil || !strings.Contains(err.Error(), "Invalid device 2") {
+	none := limit{what: "device_pinned_mem_limit", device: "2", value: "1024M", shown: "1G"}
+	if err := d.setLimit(t.Context(), none, ""); err == nil || !strings.Contains(err.Error(), `has "" instead of "1G"`) {
 		t.Errorf("a device that the daemon does not serve: %v", err)
 	}
 	if err := s.signal(syscall.SIGTERM); err != nil || s.held(aliveByte) {
 		t.Errorf("the supervisor: %v", err)
 	}
-	if log, err := os.ReadFile(filepath.Join(folder, logName, "control.log")); err != nil || !strings.Contains(string(log), "quit") {
-		t.Errorf("the daemon received no quit: %v\n%s", err, log)
+	if log := s.log.String(); !strings.Contains(log, "Cmd:quit") {
+		t.Errorf("the daemon received no quit:\n%s", log)
 	}
 }

@@ -115,7 +115,10 @@ func modes(d nvml.Device) []question {
 		ask("nvmlDeviceGetPersistenceMode", d.GetPersistenceMode),
 		ask("nvmlDeviceGetAccountingMode", d.GetAccountingMode),
 		question{"nvmlDeviceIsMigDeviceHandle", "", func() (any, nvml.Return) { is, code := d.IsMigDeviceHandle(); return is, code }},
-		question{"nvmlDeviceGetAPIRestriction", "0", func() (any, nvml.Return) { state, code := d.GetAPIRestriction(nvml.RESTRICTED_API_SET_APPLICATION_CLOCKS); return state, code }},
+		question{"nvmlDeviceGetAPIRestriction", "0", func() (any, nvml.Return) {
+			state, code := d.GetAPIRestriction(nvml.RESTRICTED_API_SET_APPLICATION_CLOCKS)
+			return state, code
+		}},
 	}
 }
 

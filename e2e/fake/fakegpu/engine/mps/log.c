@@ -21,12 +21,14 @@ void log_open(const char *name, const char *who, bool loud)
 	const char *folder = getenv("CUDA_MPS_LOG_DIRECTORY");
 	char path[PATH_MAX];
 
+	out.who = who;
+	out.loud = loud;
+	if (loud)
+		return;
 	folder = folder && *folder ? folder : "/var/log/nvidia-mps";
 	mkdir(folder, 0755);
 	snprintf(path, sizeof path, "%s/%s", folder, name);
 	out.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-	out.who = who;
-	out.loud = loud;
 }
 
 void log_line(const char *format, ...)

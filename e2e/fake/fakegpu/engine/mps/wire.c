@@ -97,21 +97,18 @@ bool parse_percentage(const char *text, double *percentage)
 	return end != text && !*end && *percentage > 0 && *percentage <= 100;
 }
 
-bool parse_memory(const char *text, uint64_t *bytes)
+uint64_t parse_memory(const char *text)
 {
 	char *end;
-	unsigned long long number = strtoull(text, &end, 10);
+	uint64_t number = strtoull(text, &end, 10);
 
-	if (*text < '0' || *text > '9' || (*end != 'G' && *end != 'M') || end[1] || !number || number >> 30)
-		return false;
-	*bytes = number << (*end == 'G' ? 30 : 20);
-	return true;
+	return number << (*end == 'G' ? 30 : 20);
 }
 
 uint64_t memory_limit(const char *list, unsigned number, const char *uuid)
 {
 	char *copy = strdup(list), *rest = copy, *one, *end;
-	uint64_t limit = 0, bytes;
+	uint64_t limit = 0;
 
 	while (copy && (one = strsep(&rest, ","))) {
 		char *value = strchr(one, '=');
@@ -119,8 +116,8 @@ uint64_t memory_limit(const char *list, unsigned number, const char *uuid)
 			continue;
 		*value++ = 0;
 		bool named = strtoul(one, &end, 10) == number && !*end;
-		if ((named || (uuid && !strncmp(uuid, one, strlen(one)))) && parse_memory(value, &bytes))
-			limit = bytes;
+		if (named || (uuid && !strncmp(uuid, one, strlen(one))))
+			limit = parse_memory(value);
 	}
 	free(copy);
 	return limit;

@@ -37,10 +37,10 @@ bool fetch(int fd, char *packet, int *descriptor);
 bool peer(int fd, pid_t *pid, uid_t *uid);
 
 /*
- * Limits. A percentage is above 0 and at most 100; 0 is none. A memory limit is an integer followed by G or M,
+ * Limits. A percentage is above 0 and at most 100; 0 is none. A memory limit is an integer, in GiB if G follows and in MiB if anything else or nothing does,
  * and in the environment a list of them by device: "0=4G,GPU-…=512M".
  */
 bool parse_percentage(const char *text, double *percentage);
-bool parse_memory(const char *text, uint64_t *bytes);
+uint64_t parse_memory(const char *text);
 /* memory_limit finds the limit of a device, by number or the beginning of its UUID, in such a list; 0 for none. */
 uint64_t memory_limit(const char *list, unsigned number, const char *uuid);

@@ -36,7 +36,7 @@ static struct server *server_named(struct request *r, int word)
 	struct server *server = *end ? NULL : find_server(pid);
 
 	if (!server)
-		reply(r, "Server %s not found", r->word[word]);
+		reply(r, "Server %ld not found", pid);
 	return server;
 }
 
@@ -59,24 +59,13 @@ bool visible_device(const char *name, unsigned *number)
 	return found && index < MPS_DEVICES;
 }
 
-static bool device_named(struct request *r, int word, unsigned *device)
-{
-	bool found = visible_device(r->word[word], device);
-
-	if (!found)
-		reply(r, "Invalid device %s", r->word[word]);
-	return found;
-}
-
-/* reply_memory writes a limit as the daemon does: from a gibibyte on, the rest below a gibibyte is
- * not shown. */
+/* reply_memory writes a limit as the daemon does: nothing without one, and from a gibibyte on, the rest below a gibibyte
+ * is not shown. */
 static void reply_memory(struct request *r, uint64_t bytes)
 {
-	if (!bytes)
-		reply(r, "No limit");
-	else if (bytes >> 30)
+	if (bytes >> 30)
 		reply(r, "%lluG", (unsigned long long)bytes >> 30);
-	else
+	else if (bytes)
 		reply(r, "%lluM", (unsigned long long)bytes >> 20);
 }
 
@@ -84,12 +73,12 @@ static void set_default_percentage(struct request *r)
 {
 	double percentage;
 
-	if (!parse_percentage(r->word[1], &percentage)) {
-		reply(r, "Invalid percentage %s", r->word[1]);
-		return;
-	}
-	control.percentage = percentage;
-	reply(r, "%.1f", percentage);
+	/* Refusals are in the log only; the answer is the value in effect. */
+	if (parse_percentage(r->word[1], &percentage))
+		control.percentage = percentage;
+	else
+		log_line("Invalid percentage, expected between (0.0, 100.0]");
+	reply(r, "%.1f", control.percentage);
 }
 
 static void get_default_percentage(struct request *r) { reply(r, "%.1f", control.percentage); }
@@ -101,13 +90,12 @@ static void set_percentage(struct request *r)
 
 	if (!server)
 		return;
-	if (!parse_percentage(r->word[2], &percentage)) {
-		reply(r, "Invalid percentage %s", r->word[2]);
-		return;
-	}
-	server->percentage = percentage;
-	post(server->fd, -1, "percentage %g", percentage);
-	reply(r, "%.1f", percentage);
+	if (parse_percentage(r->word[2], &percentage)) {
+		server->percentage = percentage;
+		post(server->fd, -1, "percentage %g", percentage);
+	} else
+		log_line("Invalid percentage, expected between (0.0, 100.0]");
+	reply(r, "%.1f", server->percentage);
 }
 
 static void get_percentage(struct request *r)
@@ -118,24 +106,22 @@ static void get_percentage(struct request *r)
 		reply(r, "%.1f", server->percentage);
 }
 
+/* A limit of a device that does not exist is accepted without a word. */
 static void set_default_memory(struct request *r)
 {
 	unsigned device;
-	uint64_t bytes;
 
-	if (!device_named(r, 1, &device))
-		return;
-	if (parse_memory(r->word[2], &bytes))
-		control.memory[device] = bytes;
+	if (visible_device(r->word[1], &device))
+		control.memory[device] = parse_memory(r->word[2]);
 	else
-		reply(r, "Invalid memory limit %s", r->word[2]);
+		log_line("Invalid device identifier format: %s", r->word[1]);
 }
 
 static void get_default_memory(struct request *r)
 {
 	unsigned device;
 
-	if (device_named(r, 1, &device))
+	if (visible_device(r->word[1], &device))
 		reply_memory(r, control.memory[device]);
 }
 
@@ -143,16 +129,11 @@ static void set_memory(struct request *r)
 {
 	struct server *server = server_named(r, 1);
 	unsigned device;
-	uint64_t bytes;
 
-	if (!server || !device_named(r, 2, &device))
+	if (!server || !visible_device(r->word[2], &device))
 		return;
-	if (!parse_memory(r->word[3], &bytes)) {
-		reply(r, "Invalid memory limit %s", r->word[3]);
-		return;
-	}
-	server->memory[device] = bytes;
-	post(server->fd, -1, "memory %u %llu", device, (unsigned long long)bytes);
+	server->memory[device] = parse_memory(r->word[3]);
+	post(server->fd, -1, "memory %u %llu", device, (unsigned long long)server->memory[device]);
 }
 
 static void get_memory(struct request *r)
@@ -160,7 +141,7 @@ static void get_memory(struct request *r)
 	struct server *server = server_named(r, 1);
 	unsigned device;
 
-	if (server && device_named(r, 2, &device))
+	if (server && visible_device(r->word[2], &device))
 		reply_memory(r, server->memory[device]);
 }
 
@@ -188,18 +169,15 @@ static void get_clients(struct request *r)
 static void start(struct request *r)
 {
 	char *end;
-	unsigned long uid = strtoul(r->word[2], &end, 10);
+	unsigned long uid = r->count < 3 ? 0 : strtoul(r->word[2], &end, 10);
 
-	if (strcmp(r->word[1], "-uid") || *end || !*r->word[2]) {
-		reply(r, "Invalid arguments: start_server %s %s", r->word[1], r->word[2]);
+	if (r->count < 3 || strcmp(r->word[1], "-uid") || *end || !*r->word[2]) {
+		reply(r, "A user id (UID) is required to start a new server");
 		return;
 	}
-	if (serving() || (control.multiuser && uid != 0)) {
-		reply(r, "Cannot start a server for user %lu", uid);
-		return;
-	}
-	if (!start_server(uid))
-		reply(r, "Failed to start a server for user %lu", uid);
+	/* What becomes of it is in the log only. */
+	if (!serving() && (!control.multiuser || uid == 0))
+		start_server(uid);
 }
 
 static void shutdown_one(struct request *r)
@@ -207,9 +185,7 @@ static void shutdown_one(struct request *r)
 	struct server *server = server_named(r, 1);
 	bool force = r->count == 3 && !strcmp(r->word[2], "-f");
 
-	if (r->count == 3 && !force)
-		reply(r, "Invalid arguments: shutdown_server %s %s", r->word[1], r->word[2]);
-	else if (server) {
+	if (server) {
 		post(server->fd, -1, "shutdown");
 		if (force)
 			post(server->fd, -1, "terminate 0");
@@ -224,15 +200,17 @@ static void terminate_one(struct request *r)
 	for (unsigned i = 0; server && i < server->clients; i++)
 		if (server->client[i] == pid) {
 			post(server->fd, -1, "terminate %d", pid);
+			reply(r, "0");
 			return;
 		}
 	if (server)
-		reply(r, "Client %s not found", r->word[2]);
+		reply(r, "201"); /* CUDA_ERROR_INVALID_CONTEXT */
 }
 
 static void ps(struct request *r)
 {
-	reply(r, "%-9s %-9s %-9s %s\n", "PID", "ID", "SERVER", "COMMAND");
+	bool any = false;
+
 	for (unsigned i = 0; i < SERVERS; i++)
 		for (unsigned c = 0; c < control.server[i].clients; c++) {
 			char path[64], name[64] = "?";
@@ -242,30 +220,33 @@ static void ps(struct request *r)
 				name[strcspn(name, "\n")] = 0;
 			if (file)
 				fclose(file);
-			reply(r, "%-9d %-9u %-9d %s\n", control.server[i].client[c], c + 1, control.server[i].pid, name);
+			if (!any)
+				reply(r, "%-9s %-9s %-14s %-25s %-14s %-15s\n", "PID", "ID", "SERVER", "DEVICE", "NAMESPACE", "COMMAND");
+			any = true;
+			reply(r, "%-9d %-9u %-14d %-25s %-14s %-15s\n", control.server[i].client[c], c + 1, control.server[i].pid, "?", "?", name);
 		}
 }
 
 static const struct {
 	const char *name;
-	int least, most; /* words after the name */
+	int least; /* words after the name; more are ignored */
 	void (*run)(struct request *);
 } commands[] = {
-	{"set_default_active_thread_percentage", 1, 1, set_default_percentage},
-	{"get_default_active_thread_percentage", 0, 0, get_default_percentage},
-	{"set_active_thread_percentage", 2, 2, set_percentage},
-	{"get_active_thread_percentage", 1, 1, get_percentage},
-	{"set_default_device_pinned_mem_limit", 2, 2, set_default_memory},
-	{"get_default_device_pinned_mem_limit", 1, 1, get_default_memory},
-	{"set_device_pinned_mem_limit", 3, 3, set_memory},
-	{"get_device_pinned_mem_limit", 2, 2, get_memory},
-	{"get_server_list", 0, 0, get_servers},
-	{"get_server_status", 1, 1, get_status},
-	{"get_client_list", 1, 1, get_clients},
-	{"start_server", 2, 2, start},
-	{"shutdown_server", 1, 2, shutdown_one},
-	{"terminate_client", 2, 2, terminate_one},
-	{"ps", 0, 0, ps},
+	{"set_default_active_thread_percentage", 1, set_default_percentage},
+	{"get_default_active_thread_percentage", 0, get_default_percentage},
+	{"set_active_thread_percentage", 2, set_percentage},
+	{"get_active_thread_percentage", 1, get_percentage},
+	{"set_default_device_pinned_mem_limit", 2, set_default_memory},
+	{"get_default_device_pinned_mem_limit", 1, get_default_memory},
+	{"set_device_pinned_mem_limit", 3, set_memory},
+	{"get_device_pinned_mem_limit", 2, get_memory},
+	{"get_server_list", 0, get_servers},
+	{"get_server_status", 1, get_status},
+	{"get_client_list", 1, get_clients},
+	{"start_server", 0, start},
+	{"shutdown_server", 1, shutdown_one},
+	{"terminate_client", 2, terminate_one},
+	{"ps", 0, ps},
 };
 
 void command(const char *line, char *answer, size_t size)
@@ -279,13 +260,13 @@ void command(const char *line, char *answer, size_t size)
 	for (size_t i = 0; r.count && i < sizeof commands / sizeof *commands; i++) {
 		if (strcmp(commands[i].name, r.word[0]))
 			continue;
-		if (r.count - 1 < commands[i].least || r.count - 1 > commands[i].most)
-			reply(&r, "Invalid arguments: %s", line);
+		if (r.count - 1 < commands[i].least)
+			reply(&r, "A server PID is required");
 		else
 			commands[i].run(&r);
 		free(copy);
 		return;
 	}
-	reply(&r, "Invalid command: %s", line);
+	reply(&r, "Unknown command \"%s\"", r.count ? r.word[0] : "");
 	free(copy);
 }

@@ -73,13 +73,15 @@ int command_line(void)
 	int fd = dial();
 
 	if (fd < 0 || !post(fd, -1, "ui") || !fetch(fd, answer, NULL)) {
-		puts("Cannot find MPS control daemon process");
+		fputs("Cannot find MPS control daemon process\n", stderr);
 		return 1;
 	}
 	while (getline(&line, &size, stdin) > 0) {
 		line[strcspn(line, "\r\n")] = 0;
-		if (!line[strspn(line, " \t")])
+		if (!line[strspn(line, " \t")]) {
+			puts("Unknown command \"\"");
 			continue;
+		}
 		if (!post(fd, -1, "%s", line) || !fetch(fd, answer, NULL)) {
 			puts("Connection to the MPS control daemon is broken");
 			return 1;

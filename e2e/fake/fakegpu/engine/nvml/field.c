@@ -24,6 +24,7 @@ static void read_field(const struct target *target, nvmlFieldValue_t *field)
 	switch (field->fieldId) {
 	case NVML_FI_DEV_NVLINK_LINK_COUNT:
 		field->value.uiVal = target->model->link_max;
+		field->nvmlReturn = target->part->link_count ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 		break;
 	case NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED:
 		field->value.uiVal = target->model->profile_count && !target->model->mig_needs_reset;
@@ -32,16 +33,16 @@ static void read_field(const struct target *target, nvmlFieldValue_t *field)
 		field->value.uiVal = target->model->profile_count > 0;
 		break;
 	case NVML_FI_DEV_REMAPPED_COR:
-		field->value.uiVal = target->state.remap_correctable;
+		wide(field, target->state.remap_correctable);
 		break;
 	case NVML_FI_DEV_REMAPPED_UNC:
-		field->value.uiVal = target->state.remap_uncorrectable;
+		wide(field, target->state.remap_uncorrectable);
 		break;
 	case NVML_FI_DEV_REMAPPED_PENDING:
-		field->value.uiVal = target->state.remap_pending;
+		wide(field, target->state.remap_pending);
 		break;
 	case NVML_FI_DEV_REMAPPED_FAILURE:
-		field->value.uiVal = target->state.remap_failed;
+		wide(field, target->state.remap_failed);
 		break;
 	case NVML_FI_DEV_POWER_INSTANT:
 		field->value.uiVal = target->state.sensors.milli_watt;
@@ -51,6 +52,7 @@ static void read_field(const struct target *target, nvmlFieldValue_t *field)
 		break;
 	case NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL:
 		wide(field, link_errors(target));
+		field->nvmlReturn = target->part->link_count ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 		break;
 	default:
 		field->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;

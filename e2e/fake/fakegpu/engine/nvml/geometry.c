@@ -42,12 +42,12 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned i
 }
 
 /* fill_info writes version 2 or 3, as requested by the caller; the two differ from the second
- * field on. */
+ * field on. Like driver 580 it leaves no version behind, and no name in version 3. */
 static nvmlReturn_t fill_info(const struct profile_part *profile, nvmlGpuInstanceProfileInfo_v2_t *info)
 {
 	if (info->version == nvmlGpuInstanceProfileInfo_v2) {
 		*info = (nvmlGpuInstanceProfileInfo_v2_t){
-			.version = info->version, .id = profile->id, .sliceCount = profile->slices,
+			.id = profile->id, .sliceCount = profile->slices,
 			.instanceCount = profile->max_instances, .multiprocessorCount = profile->multiprocessors,
 			.copyEngineCount = profile->copy, .decoderCount = profile->decoder, .encoderCount = profile->encoder,
 			.jpegCount = profile->jpeg, .ofaCount = profile->ofa, .memorySizeMB = profile->memory_mib,
@@ -59,13 +59,12 @@ static nvmlReturn_t fill_info(const struct profile_part *profile, nvmlGpuInstanc
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	nvmlGpuInstanceProfileInfo_v3_t *newer = (nvmlGpuInstanceProfileInfo_v3_t *)info;
 	*newer = (nvmlGpuInstanceProfileInfo_v3_t){
-		.version = info->version, .id = profile->id, .sliceCount = profile->slices,
+		.id = profile->id, .sliceCount = profile->slices,
 		.instanceCount = profile->max_instances, .multiprocessorCount = profile->multiprocessors,
 		.copyEngineCount = profile->copy, .decoderCount = profile->decoder, .encoderCount = profile->encoder,
 		.jpegCount = profile->jpeg, .ofaCount = profile->ofa, .memorySizeMB = profile->memory_mib,
 		.capabilities = profile->graphics ? NVML_GPU_INSTANCE_PROFILE_CAPS_GFX : 0,
 	};
-	snprintf(newer->name, sizeof newer->name, "MIG %s", profile->name);
 	return NVML_SUCCESS;
 }
 

@@ -6,12 +6,14 @@
 
 /* ENTER_MIG begins the functions that require a partitioned GPU and the permission to manage it. */
 #define ENTER_MIG(target, result) ENTER_GPU(target, result); TRY(privileged()); TRY(mig_enabled(target))
+/* ENTER_CAPABLE begins those that have an answer with MIG off, too. */
+#define ENTER_CAPABLE(target, result) ENTER_GPU(target, result); TRY(privileged()); TRY(mig_capable(target))
 
 nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned int id, unsigned int *count)
 {
 	struct target target;
 
-	ENTER_MIG(&target, count);
+	ENTER_CAPABLE(&target, count);
 	const struct profile_part *profile = profile_by_id(target.model, id);
 	if (!profile)
 		return NVML_ERROR_NOT_SUPPORTED;
@@ -164,7 +166,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int id, nvm
 {
 	struct target target;
 
-	ENTER_MIG(&target, list && count);
+	ENTER_CAPABLE(&target, list && count);
 	REQUIRE(profile_by_id(target.model, id));
 	*count = 0;
 	for (unsigned i = 0; i < MAX_INSTANCES; i++)
@@ -177,7 +179,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id, 
 {
 	struct target target;
 
-	ENTER_MIG(&target, handle);
+	ENTER_CAPABLE(&target, handle);
 	REQUIRE(id < MAX_INSTANCES);
 	if (!target.state.instances[id].used)
 		return NVML_ERROR_NOT_FOUND;

@@ -70,11 +70,11 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t other, nvm
 	return NVML_SUCCESS;
 }
 
-/* link_target resolves the device and checks that it has such a link. */
+/* link_target resolves the device and checks that it has such a link. A GPU whose links lead nowhere, as in a virtual machine without switches, has none. */
 static nvmlReturn_t link_target(nvmlDevice_t device, unsigned link, struct target *target)
 {
 	TRY(gpu_target(device, target));
-	if (!target->model->link_max)
+	if (!target->model->link_max || !target->part->link_count)
 		return NVML_ERROR_NOT_SUPPORTED;
 	REQUIRE(link < target->model->link_max);
 	return NVML_SUCCESS;
@@ -204,10 +204,12 @@ nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned i
 	return NVML_SUCCESS;
 }
 
+/* fabric is, from Hopper on, an answer on GPUs without a fabric, too. */
 static nvmlReturn_t fabric(const struct target *target, nvmlGpuFabricInfo_t *info)
 {
+	memset(info, 0, sizeof *info);
 	if (!target->part->fabric)
-		return NVML_ERROR_NOT_SUPPORTED;
+		return target->model->compute_major < 9 ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
 	memcpy(info->clusterUuid, target->part->cluster, sizeof info->clusterUuid);
 	info->status = target->state.fabric_status;
 	info->cliqueId = target->part->clique;
@@ -251,7 +253,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
 	info->cliqueId = plain.cliqueId;
 	info->state = plain.state;
 	info->healthMask = target.state.fabric_health;
-	if (info->version == nvmlGpuFabricInfo_v3)
+	if (info->version == nvmlGpuFabricInfo_v3 && target.part->fabric)
 		info->healthSummary = fabric_summary(&target);
 	return NVML_SUCCESS;
 }

@@ -48,20 +48,20 @@ static void list_profiles(struct gpus gpus)
 {
 	struct profile list[MOST_PROFILES];
 
-	rule(77, '-');
-	printf("| %-76s|\n", "GPU instance profiles:");
-	printf("| %-76s|\n", "GPU   Name             ID    Instances   Memory     P2P    SM    DEC   ENC");
-	printf("| %-76s|\n", "                             Free/Total   GiB              CE    JPEG  OFA");
-	rule(77, '=');
+	rule(79, '-');
+	printf("| %-78s|\n", "GPU instance profiles:");
+	printf("| %-78s|\n", "GPU   Name               ID    Instances   Memory     P2P    SM    DEC   ENC");
+	printf("| %-78s|\n", "                               Free/Total   GiB              CE    JPEG  OFA");
+	rule(79, '=');
 	for (unsigned g = 0; g < gpus.count; g++) {
 		unsigned count = profiles(gpus.list[g], list, MOST_PROFILES);
 		for (unsigned i = 0; i < count; i++) {
 			const nvmlGpuInstanceProfileInfo_v2_t *p = &list[i].info;
-			printf("| %3u  %-17s %2u    %2u/%-2u       %6.2f     %-3s   %3u   %3u   %3u   |\n", index_of(gpus.list[g]), p->name,
+			printf("| %3u  %-18s %3u    %2u/%-2u       %-6.2f     %-7s%-6u %u     %u   |\n", index_of(gpus.list[g]), p->name,
 			       p->id, list[i].free, p->instanceCount, p->memorySizeMB / 1024.0, p->isP2pSupported ? "Yes" : "No",
 			       p->multiprocessorCount, p->decoderCount, p->encoderCount);
-			printf("| %57s%3u   %3u   %3u   |\n", "", p->copyEngineCount, p->jpegCount, p->ofaCount);
-			rule(77, '-');
+			printf("| %60s%3u   %3u   %3u   |\n", "", p->copyEngineCount, p->jpegCount, p->ofaCount);
+			rule(79, '-');
 		}
 	}
 }

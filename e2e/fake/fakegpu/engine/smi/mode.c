@@ -122,14 +122,16 @@ static unsigned parse_slice(const char *text)
 
 static void list_policies(struct gpus gpus)
 {
-	puts("+--------------------------------------+\n| GPU compute policies:                |\n"
-	     "| GPU     Name             Value       |\n|======================================|");
+	static const char *const shown[] = {"Default", "Short", "Medium", "Long"};
+
+	puts("+-------------------------------------+\n| GPU compute policies:               |\n"
+	     "| GPU     Name           Value        |\n|=====================================|");
 	for (unsigned i = 0; i < gpus.count; i++) {
 		unsigned slice;
 		check(nv.fakegpuGetTimeSlice(gpus.list[i], &slice), "Failed to get the time slice");
-		printf("| %3u     %-16s %-11s |\n", index_of(gpus.list[i]), "timeslice", slices[slice]);
+		printf("| %3u   %-15s %-13s |\n", index_of(gpus.list[i]), "Timeslice", shown[slice]);
 	}
-	puts("+--------------------------------------+");
+	puts("+-------------------------------------+");
 }
 
 void command_policy(struct arguments *arguments)
