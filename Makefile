@@ -99,6 +99,10 @@ test-contract: ## NVIDIA's entry points in the rendered driver pods: TESSERA_NVI
 	@[ -n "$(TESSERA_NVIDIA_FILES)" ] || { echo "set TESSERA_NVIDIA_FILES to the folder with NVIDIA's gpu-driver-container as driver-container"; exit 2; }
 	TESSERA_NVIDIA_FILES='$(abspath $(TESSERA_NVIDIA_FILES))' $(GO) test -count=1 -timeout 20m -v $(CONTRACT) $(CONTRACTFLAGS) | grep -v '^=== '
 
+.PHONY: hardware-bundle
+hardware-bundle: ## .hw/hardware-bundle.tar.xz, for one run on a machine with a GPU that changes nothing (e2e/hardware)
+	XZ_OPT='-9 -T1' $(GO) run ./e2e/hardware/cmd/bundle
+
 .PHONY: fuzz
 fuzz: ## fuzz every Fuzz function for FUZZTIME each
 	@grep -roE --include='*_test.go' '^func Fuzz\w+' . | sed -E 's|^\./(.*)/[^/]*:func (Fuzz\w+)|\1 \2|' | sort | \

@@ -66,8 +66,8 @@ step xid.json 60 $probe events --for 40s -- cudaclient libcuda.so.1 outside
 step kernel-log.txt 10 sh -c 'dmesg | grep -i -e nvrm -e nvidia -e xid | tail -n 200'
 
 # --- the MPS control daemon
-# ask COMMAND... gives the daemon one command after the other, and writes the answers to one file.
-ask() {
+# send COMMAND... gives the daemon one command after the other, and writes the answers to one file.
+send() {
 	for command; do
 		step answer 30 sh -c 'printf "%s\n" "$1" | nvidia-cuda-mps-control; echo "[status $?]"' sh "$command"
 		{ printf '> %s\n' "$command"; cat results/answer results/answer.err 2>/dev/null; } >>"results/mps-$mode-words.txt"
@@ -75,7 +75,7 @@ ask() {
 }
 # client NAME VERB runs a CUDA program as client of the daemon.
 client() { step "mps-$mode-client-$1.txt" 30 cudaclient libcuda.so.1 "$2"; }
-# daemon NAME ARGUMENTS... runs a daemon and asks it everything.
+# daemon NAME ARGUMENTS... runs a daemon and sends it every command.
 daemon() {
 	mode=$1; shift
 	CUDA_MPS_PIPE_DIRECTORY=$here/mps-$mode/pipe CUDA_MPS_LOG_DIRECTORY=$here/mps-$mode/log
@@ -84,11 +84,11 @@ daemon() {
 	nvidia-cuda-mps-control "$@" >"results/mps-$mode-daemon.txt" 2>&1 &
 	daemon=$!
 	step "mps-$mode-started.txt" 10 sh -c 'until [ -S "$CUDA_MPS_PIPE_DIRECTORY/control" ] || ! kill -0 "$1" 2>/dev/null; do sleep .05; done; ls -la "$CUDA_MPS_PIPE_DIRECTORY"' sh $daemon
-	ask get_server_list get_default_active_thread_percentage 'get_default_device_pinned_mem_limit 0'
+	send get_server_list get_default_active_thread_percentage 'get_default_device_pinned_mem_limit 0'
 	for limit in 512M 1536M 2048 2097152K 1.5G 0 x 2147483648B 2G; do
-		ask "set_default_device_pinned_mem_limit 0 $limit" 'get_default_device_pinned_mem_limit 0'
+		send "set_default_device_pinned_mem_limit 0 $limit" 'get_default_device_pinned_mem_limit 0'
 	done
-	ask 'set_default_device_pinned_mem_limit x 1G' 'set_default_device_pinned_mem_limit 7 1G' 'get_default_device_pinned_mem_limit 7' \
+	send 'set_default_device_pinned_mem_limit x 1G' 'set_default_device_pinned_mem_limit 7 1G' 'get_default_device_pinned_mem_limit 7' \
 		'set_default_active_thread_percentage 50' 'set_default_active_thread_percentage 0' 'set_default_active_thread_percentage 150' 'set_default_active_thread_percentage x' \
 		'set_default_active_thread_percentage 33.3' get_default_active_thread_percentage 'set_default_client_priority 1' get_default_client_priority \
 		'start_server -uid 0' get_server_list 'start_server -uid 0' get_server_list 'start_server -uid 1000' 'start_server 0' ps 'get_server_status 12345' \
@@ -99,28 +99,28 @@ daemon() {
 	CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G client own-1G-allocate-1500M allocate=1500
 	CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4G client own-4G-allocate-3G allocate=3072
 	CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10 client 10-percent add
-	ask "set_device_pinned_mem_limit $server 0 1536M" "get_device_pinned_mem_limit $server 0"
+	send "set_device_pinned_mem_limit $server 0 1536M" "get_device_pinned_mem_limit $server 0"
 	client 1536M-allocate-1100M allocate=1100
 	client 1536M-allocate-1600M allocate=1600
 	client outside outside
-	ask get_server_list "get_server_status $server"
+	send get_server_list "get_server_status $server"
 	server=$(printf 'get_server_list\n' | timeout 10 nvidia-cuda-mps-control | head -n 1)
 	client after-a-fault add
 	step "mps-$mode-client-of-another-user.txt" 10 setpriv --reuid 1000 --regid 1000 --clear-groups cudaclient libcuda.so.1 add
-	ask get_server_list
+	send get_server_list
 	mkfifo "held-$mode"
 	cudaclient libcuda.so.1 hold <"held-$mode" >"results/mps-$mode-held.txt" 2>&1 &
 	client=$!
 	exec 9>"held-$mode"
 	step "mps-$mode-holding.txt" 20 sh -c 'until grep -q holding "$1" || ! kill -0 "$2" 2>/dev/null; do sleep .05; done; cat "$1"' sh "results/mps-$mode-held.txt" $client
-	ask ps "get_client_list $server" get_device_client_list "get_active_thread_percentage $server" "set_active_thread_percentage $server 30" "terminate_client $server 1" \
+	send ps "get_client_list $server" get_device_client_list "get_active_thread_percentage $server" "set_active_thread_percentage $server 30" "terminate_client $server 1" \
 		"terminate_client $server $client" ps
 	step "mps-$mode-smi.txt" 20 nvidia-smi
 	step "mps-$mode-calls.json" 120 nvmlprobe --library "$library"
 	exec 9>&-
 	wait $client; echo "[status $?]" >>"results/mps-$mode-held.txt"
 	step "mps-$mode-processes.txt" 10 sh -c 'ps -ef | grep -i -e mps -e cudaclient | grep -v grep'
-	ask quit
+	send quit
 	step "mps-$mode-ended.txt" 20 sh -c 'while kill -0 "$1" 2>/dev/null; do sleep .05; done; ls -la "$CUDA_MPS_PIPE_DIRECTORY"' sh $daemon
 	kill $daemon 2>/dev/null; wait $daemon 2>/dev/null; echo "[status $?]" >>"results/mps-$mode-daemon.txt"
 	unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
@@ -137,10 +137,10 @@ supervised() {
 	mode=supervised
 	client allocate-1G allocate=1024
 	client allocate-3G allocate=3072
-	ask get_server_list get_default_active_thread_percentage 'get_default_device_pinned_mem_limit 0' ps
+	send get_server_list get_default_active_thread_percentage 'get_default_device_pinned_mem_limit 0' ps
 	kill -9 "$(printf 'get_server_list\n' | timeout 10 nvidia-cuda-mps-control | head -n 1)"
 	client after-the-server-was-killed allocate=1024
-	ask get_server_list
+	send get_server_list
 	unset CUDA_MPS_PIPE_DIRECTORY
 	cat supervised/daemon/state.json >results/supervisor-state.json
 	kill $supervisor; wait $supervisor; echo "[status $?]" >>results/supervisor.txt

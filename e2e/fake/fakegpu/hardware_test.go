@@ -24,7 +24,7 @@ var differences = []struct{ calls, reason string }{
 	{`^nvmlDeviceGet(Temperature|PowerUsage|TotalEnergyConsumption|ClockInfo|PersistenceMode|DecoderUtilization|EncoderUtilization)`, "a state, not a form"},
 	{`^nvmlDeviceGet(MemoryInfo|BAR1MemoryInfo|RowRemapperHistogram)`, "the fake reserves no memory for the driver"},
 	{`^nvmlDeviceGetGpuInstanceProfileInfoV?\(17`, "the header of the fake has one profile more than that of the driver"},
-	{`^nvmlDeviceGetTopologyCommonAncestor\(itself`, "the agent asks for pairs of GPUs only"},
+	{`^nvmlDeviceGetTopologyCommonAncestor\(itself`, "the agent queries pairs of GPUs only"},
 	{`^nvmlDeviceGetSupportedEventTypes`, "the fake has the events that the agent registers"},
 	{`^nvmlDeviceGetFieldValues\((83|186)\)`, "energy and power are states"},
 }
@@ -34,8 +34,8 @@ func TestAnswersOfHardware(t *testing.T) {
 	withNVML(t, Spec{Machine: "h100x1"}, func(t *testing.T, _ string, lib nvml.Interface) {
 		data, err := os.ReadFile(filepath.Join(captures, "calls.json"))
 		must(t, err)
-		var real nvmlcalls.Recording
-		must(t, json.Unmarshal(data, &real))
+		var recorded nvmlcalls.Recording
+		must(t, json.Unmarshal(data, &recorded))
 		fake, ret := nvmlcalls.Record(lib, 0, nil)
 		succeed(t, "Record", ret)
 		data, err = json.Marshal(fake) // for equal types of values
@@ -46,10 +46,10 @@ func TestAnswersOfHardware(t *testing.T) {
 			answers[c.Key()] = c
 		}
 		used := map[string]bool{}
-		for _, want := range real.Calls {
-			got, asked := answers[want.Key()]
-			if !asked {
-				t.Errorf("%s is not asked any more: make the captures again", want.Key())
+		for _, want := range recorded.Calls {
+			got, has := answers[want.Key()]
+			if !has {
+				t.Errorf("%s is no longer queried: record the hardware again", want.Key())
 			}
 			if reason := differs(want, got); reason != "" && !explained(want.Key(), used) {
 				t.Errorf("%s: %s", want.Key(), reason)
@@ -63,7 +63,7 @@ func TestAnswersOfHardware(t *testing.T) {
 	})
 }
 
-// differs says how the answer of the fake differs; empty if it does not, or if the fake lacks the function or field.
+// differs returns how the answer of the fake differs; empty if it does not, or if the fake lacks the function or field.
 func differs(want, got nvmlcalls.Call) string {
 	if got.Code == int(nvml.ERROR_NOT_SUPPORTED) && lacks(want.Function) || unknownField(got) {
 		return ""
@@ -126,21 +126,21 @@ func TestMPSAnswersOfHardware(t *testing.T) {
 	must(t, err)
 	const itsServer = "2372"
 	d := newMPS(t, install(t, Spec{Machine: "h100x1"})).start(t, []string{"-multiuser-server"}, nil)
-	asked := 0
+	compared := 0
 	for exchange := range strings.SplitSeq(string(data), "> ") {
 		line, want, _ := strings.Cut(exchange, "\n")
 		if exchange == "" || !comparableExchange(exchange) {
 			continue
 		}
-		asked++
+		compared++
 		server := d.send(t, "get_server_list")
 		line, want = strings.ReplaceAll(line, itsServer, server), strings.ReplaceAll(want, itsServer, server)
 		if diff := cmp.Diff(strings.TrimSpace(strings.TrimSuffix(want, "[status 0]\n")), d.send(t, line)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", line, diff)
 		}
 	}
-	if asked < 50 {
-		t.Errorf("only %d commands were compared", asked)
+	if compared < 50 {
+		t.Errorf("only %d commands were compared", compared)
 	}
 }
 

@@ -20,7 +20,7 @@ type Recording struct {
 // Call is one call and its answer.
 type Call struct {
 	Function string `json:"function"`
-	// Arguments are those besides the GPU.
+	// Arguments are those other than the GPU.
 	Arguments string `json:"arguments,omitempty"`
 	Code      int    `json:"code"`
 	// FirstMicros is the duration of the first call, MedianMicros that of repetitions.
@@ -39,7 +39,7 @@ const repetitions = 9
 // question is one call of NVML.
 type question struct {
 	function, arguments string
-	ask                 func() (any, nvml.Return)
+	query               func() (any, nvml.Return)
 }
 
 func (q question) record(lib nvml.Interface) Call {
@@ -48,7 +48,7 @@ func (q question) record(lib nvml.Interface) Call {
 		return c // go-nvml would end the process
 	}
 	began := time.Now()
-	value, code := q.ask()
+	value, code := q.query()
 	c.FirstMicros, c.Code = time.Since(began).Microseconds(), int(code)
 	if code == nvml.SUCCESS {
 		c.Value = plain(reflect.ValueOf(value))
@@ -56,7 +56,7 @@ func (q question) record(lib nvml.Interface) Call {
 	var micros []int64
 	for range repetitions {
 		began := time.Now()
-		q.ask()
+		q.query()
 		micros = append(micros, time.Since(began).Microseconds())
 	}
 	slices.Sort(micros)
@@ -64,7 +64,7 @@ func (q question) record(lib nvml.Interface) Call {
 	return c
 }
 
-// Record asks everything about the machine and about the GPU with the index. The library is initialized.
+// Record queries everything of the machine and of the GPU with the index. The library is initialized.
 func Record(lib nvml.Interface, index int, functions []string) (Recording, nvml.Return) {
 	var r Recording
 	var code nvml.Return
@@ -89,7 +89,7 @@ func Record(lib nvml.Interface, index int, functions []string) (Recording, nvml.
 
 // plain returns the value for JSON: arrays of C characters are text, those of bytes hexadecimal digits, and structs are maps.
 func plain(v reflect.Value) any {
-	switch v.Kind() {
+	switch v.Kind() { //nolint:exhaustive // other kinds are plain
 	case reflect.Invalid:
 		return nil
 	case reflect.Interface:
@@ -103,10 +103,10 @@ func plain(v reflect.Value) any {
 		}
 		return all
 	case reflect.Array, reflect.Slice:
-		switch v.Type().Elem().Kind() {
-		case reflect.Int8:
+		if v.Type().Elem().Kind() == reflect.Int8 {
 			return text(v)
-		case reflect.Uint8:
+		}
+		if v.Type().Elem().Kind() == reflect.Uint8 {
 			return hex.EncodeToString(bytes(v))
 		}
 		all := make([]any, v.Len())

@@ -113,6 +113,7 @@ var law = []row{
 
 	{"cmd/...", []string{"*"}},
 	{"deployments/...", []string{"*"}},
+	{"e2e/hardware/...", []string{"*", nvml}},
 	{"e2e/...", []string{"*"}},
 }
 

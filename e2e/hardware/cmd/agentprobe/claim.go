@@ -62,7 +62,7 @@ func claim(ctx context.Context, roots v1alpha1.Roots, f files, command []string)
 	if f.dir, err = os.MkdirTemp("", "hw"); err != nil { // short, for sockets
 		return err
 	}
-	defer os.RemoveAll(f.dir) //nolint:errcheck // what is left is of no use to anybody
+	defer os.RemoveAll(f.dir) //nolint:errcheck // temporary files
 	plane, err := harness.StartPlane(ctx, f.dir, binaries.Folders{binaries.Etcd: f.programs, binaries.Kubernetes: f.programs})
 	if err != nil {
 		return err
@@ -145,38 +145,8 @@ func prepared(ctx context.Context, f files, host *harness.Host, agent *harness.A
 // run runs the command in a container with the devices.
 func (f files) run(ctx context.Context, specs string, devices []*drapb.Device, command []string, r *result) error {
 	bundle := filepath.Join(f.dir, "container")
-	if err := os.Mkdir(bundle, 0o700); err != nil {
-		return err
-	}
-	if out, err := exec.CommandContext(ctx, f.program("runc"), "spec", "--bundle", bundle).CombinedOutput(); err != nil {
-		return fmt.Errorf("runc spec: %w: %s", err, out)
-	}
 	path := filepath.Join(bundle, "config.json")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	var spec oci.Spec
-	if err := json.Unmarshal(text, &spec); err != nil {
-		return err
-	}
-	spec.Root = &oci.Root{Path: f.rootfs}
-	spec.Process.Terminal, spec.Process.Args = false, command
-	var ids []string
-	for _, device := range devices {
-		ids = append(ids, device.GetCdiDeviceIds()...)
-	}
-	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(specs), cdiapi.WithAutoRefresh(false))
-	if err != nil {
-		return err
-	}
-	if unresolved, err := cache.InjectDevices(&spec, ids...); err != nil {
-		return fmt.Errorf("inject %v: %w, unresolved %v", ids, err, unresolved)
-	}
-	if text, err = json.MarshalIndent(spec, "", " "); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
+	if err := f.configure(ctx, bundle, path, command, func(spec *oci.Spec) error { return inject(spec, specs, devices) }); err != nil {
 		return err
 	}
 	found, err := filepath.Glob(filepath.Join(specs, "*"))
@@ -192,6 +162,49 @@ func (f files) run(ctx context.Context, specs string, devices []*drapb.Device, c
 		r.ExitCode, err = exit.ExitCode(), nil
 	}
 	return err
+}
+
+// configure makes the folder of a container with runc's configuration, which edit changes, at the path.
+func (f files) configure(ctx context.Context, bundle, path string, command []string, edit func(*oci.Spec) error) error {
+	if err := os.Mkdir(bundle, 0o700); err != nil {
+		return err
+	}
+	if out, err := exec.CommandContext(ctx, f.program("runc"), "spec", "--bundle", bundle).CombinedOutput(); err != nil {
+		return fmt.Errorf("runc spec: %w: %s", err, out)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var spec oci.Spec
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return err
+	}
+	spec.Root = &oci.Root{Path: f.rootfs}
+	spec.Process.Terminal, spec.Process.Args = false, command
+	if err := edit(&spec); err != nil {
+		return err
+	}
+	if text, err = json.MarshalIndent(spec, "", " "); err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o600)
+}
+
+// inject adds what the CDI specs in the folder have for the devices, as container runtimes do.
+func inject(spec *oci.Spec, specs string, devices []*drapb.Device) error {
+	var ids []string
+	for _, device := range devices {
+		ids = append(ids, device.GetCdiDeviceIds()...)
+	}
+	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(specs), cdiapi.WithAutoRefresh(false))
+	if err != nil {
+		return err
+	}
+	if unresolved, err := cache.InjectDevices(spec, ids...); err != nil {
+		return fmt.Errorf("inject %v: %w, unresolved %v", ids, err, unresolved)
+	}
+	return nil
 }
 
 // keep copies a file to the results.

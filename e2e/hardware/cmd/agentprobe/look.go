@@ -92,36 +92,36 @@ func lookFor(ctx context.Context, s *nvml.Session, length time.Duration) (look, 
 func eventsCommand(roots *v1alpha1.Roots) *cobra.Command {
 	limit := 30 * time.Second
 	cmd := &cobra.Command{
-		Use: "events -- COMMAND...", Short: "Run the command, which causes an XID, until the first is heard, and print the XIDs of all GPUs", Args: cobra.MinimumNArgs(1),
+		Use: "events -- COMMAND...", Short: "Run the command, which causes an XID, until the first is received, and print the XIDs of all GPUs", Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
-			return withSession(ctx, *roots, func(s *nvml.Session) error { return hear(ctx, s, args) })
+			return withSession(ctx, *roots, func(s *nvml.Session) error { return awaitEvent(ctx, s, args) })
 		},
 	}
 	cmd.Flags().DurationVar(&limit, "for", limit, "how long to listen at most")
 	return cmd
 }
 
-// hear runs the command again and again until an XID is heard, and a last time after that.
-func hear(ctx context.Context, s *nvml.Session, command []string) error {
+// awaitEvent runs the command again and again until an XID is received, and a last time after that.
+func awaitEvent(ctx context.Context, s *nvml.Session, command []string) error {
 	if _, err := s.Read(ctx); err != nil {
 		return err
 	}
 	events := make(chan gpu.Event, 1000)
 	ended := make(chan error, 1)
 	go func() { ended <- s.WatchEvents(ctx, func(e gpu.Event) { events <- e }) }()
-	for runs, heard := 1, 0; ; runs++ {
+	for runs, received := 1, 0; ; runs++ {
 		began := time.Now()
 		out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
 		fmt.Fprintf(os.Stderr, "run %d, after %v: %v: %s", runs, time.Since(began), err, out)
-		if heard > 0 {
+		if received > 0 {
 			return nil
 		}
 		for pause := time.After(3 * time.Second); ; {
 			select {
 			case e := <-events:
-				heard++
+				received++
 				if err := printJSON(map[string]any{"event": e, "millisAfterStart": e.At.Sub(began).Milliseconds()}); err != nil {
 					return err
 				}

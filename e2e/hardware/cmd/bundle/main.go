@@ -34,7 +34,7 @@ func build(ctx context.Context, out string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // what is left is of no use to anybody
+	defer os.RemoveAll(dir) //nolint:errcheck // temporary files
 	source, err := binaries.Source()
 	if err != nil {
 		return err

@@ -35,11 +35,11 @@ func run(library, functions string, index int) error {
 	}
 	lib := nvml.New(nvml.WithLibraryPath(library))
 	if code := lib.Init(); code != nvml.SUCCESS {
-		return fmt.Errorf("initialize %s: %v", library, code)
+		return fmt.Errorf("initialize %s: %w", library, code)
 	}
 	recording, code := nvmlcalls.Record(lib, index, names)
 	if code != nvml.SUCCESS {
-		return fmt.Errorf("read GPU %d: %v", index, code)
+		return fmt.Errorf("read GPU %d: %w", index, code)
 	}
 	out := json.NewEncoder(os.Stdout)
 	out.SetIndent("", " ")
