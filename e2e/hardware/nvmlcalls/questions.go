@@ -89,7 +89,7 @@ func memory(d nvml.Device) []question {
 		query("nvmlDeviceGetMemoryInfo_v2", d.GetMemoryInfo_v2),
 		query("nvmlDeviceGetBAR1MemoryInfo", d.GetBAR1MemoryInfo),
 		two("nvmlDeviceGetEccMode", d.GetEccMode),
-		question{"nvmlDeviceGetRemappedRows", "", func() (any, nvml.Return) {
+		{"nvmlDeviceGetRemappedRows", "", func() (any, nvml.Return) {
 			corrected, uncorrected, pending, failed, code := d.GetRemappedRows()
 			return []any{corrected, uncorrected, pending, failed}, code
 		}},
@@ -114,8 +114,8 @@ func modes(d nvml.Device) []question {
 		query("nvmlDeviceGetComputeMode", d.GetComputeMode),
 		query("nvmlDeviceGetPersistenceMode", d.GetPersistenceMode),
 		query("nvmlDeviceGetAccountingMode", d.GetAccountingMode),
-		question{"nvmlDeviceIsMigDeviceHandle", "", func() (any, nvml.Return) { is, code := d.IsMigDeviceHandle(); return is, code }},
-		question{"nvmlDeviceGetAPIRestriction", "0", func() (any, nvml.Return) {
+		{"nvmlDeviceIsMigDeviceHandle", "", func() (any, nvml.Return) { is, code := d.IsMigDeviceHandle(); return is, code }},
+		{"nvmlDeviceGetAPIRestriction", "0", func() (any, nvml.Return) {
 			state, code := d.GetAPIRestriction(nvml.RESTRICTED_API_SET_APPLICATION_CLOCKS)
 			return state, code
 		}},

@@ -207,8 +207,8 @@ func (r row) covers(path string) bool {
 }
 
 func (r row) allows(imported string) bool {
-	if slices.Contains(r.may, "*") {
-		return !under(imported, nvml)
+	if slices.Contains(r.may, "*") && !under(imported, nvml) {
+		return true
 	}
 	return slices.ContainsFunc(r.may, func(may string) bool { return under(imported, may) })
 }
