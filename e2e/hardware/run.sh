@@ -57,9 +57,19 @@ step calls-load.json 120 nvmlprobe --library "$library"
 kill $load 2>/dev/null; wait $load 2>/dev/null
 
 # --- CUDA, and the XID of a kernel that writes outside of its memory
-for verb in add fill allocate=1024 allocate=1000000 copy unknown-instruction undeclared-register wrong-type no-version newer-version newer-target no-function outside; do
+for verb in add memory fill allocate=1024 allocate=1000000 copy unknown-instruction undeclared-register wrong-type no-version newer-version newer-target no-function outside; do
 	step "cuda-$verb.txt" 30 cudaclient libcuda.so.1 $verb
 done
+mkfifo held
+cudaclient libcuda.so.1 hold <held >results/held.txt 2>&1 &
+client=$!
+exec 9>held
+step holding.txt 20 sh -c 'until grep -q holding results/held.txt || ! kill -0 "$1" 2>/dev/null; do sleep .05; done; cat results/held.txt' sh $client
+step calls-held.json 120 nvmlprobe --library "$library"
+step calls-other-pid-namespace.json 120 unshare --pid --fork --mount-proc nvmlprobe --library "$library"
+step smi-held.txt 20 nvidia-smi
+exec 9>&-
+wait $client
 step validate.txt 60 tessera-node validate
 # shellcheck disable=SC2086
 step xid.json 60 $probe events --for 40s -- cudaclient libcuda.so.1 outside
@@ -94,6 +104,7 @@ daemon() {
 		'start_server -uid 0' get_server_list 'start_server -uid 0' get_server_list 'start_server -uid 1000' 'start_server 0' ps 'get_server_status 12345' \
 		'set_active_thread_percentage 12345 30' 'get_client_list 12345' device_query help nonsense '' get_server_status 'get_server_status 1 2'
 	server=$(printf 'get_server_list\n' | timeout 10 nvidia-cuda-mps-control | head -n 1)
+	client 2G-memory memory
 	client 2G-allocate-1G allocate=1024
 	client 2G-allocate-3G allocate=3072
 	CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G client own-1G-allocate-1500M allocate=1500
@@ -132,7 +143,7 @@ supervised() {
 	printf '{"name":"daemon","gpu":"gpu","visible":"%s","activeThreadPercentage":40,"pinnedMemoryBytes":2147483648}' "$uuid" >supervised/daemon/config.json
 	POD_UID=pod timeout 60 unshare -m tessera-node mps --config node.yaml --dir "$here/supervised" --name daemon >results/supervisor.txt 2>&1 &
 	supervisor=$!
-	step supervisor-serves.txt 30 sh -c 'until grep -q "\"serving\":true" "$1"; do sleep .05; done; ls -la "$(dirname "$1")"/*' sh supervised/daemon/state.json
+	step supervisor-serves.txt 30 sh -c 'until grep -qs "\"serving\": true" "$1"; do sleep .05; done; ls -la "$(dirname "$1")"/*' sh supervised/daemon/state.json
 	CUDA_MPS_PIPE_DIRECTORY=$here/supervised/daemon/pipe; export CUDA_MPS_PIPE_DIRECTORY
 	mode=supervised
 	client allocate-1G allocate=1024
@@ -155,6 +166,8 @@ supervised
 # --- a claim, from the agent's program to a container that has only what its CDI spec names
 # shellcheck disable=SC2086
 step claim-cuda.json 120 $probe claim --programs "$here/bin" --rootfs "$here/rootfs" --out results -- /bin/cudaclient libcuda.so.1 add
+# shellcheck disable=SC2086
+step claim-smi.json 120 $probe claim --programs "$here/bin" --rootfs "$here/rootfs" --out results -- /bin/nvidia-smi
 # shellcheck disable=SC2086
 step claim-validate.json 120 $probe claim --programs "$here/bin" --rootfs "$here/rootfs" --out results -- /bin/tessera-node validate
 step oracle.txt 60 oracle.test -test.v -test.run '^TestThisMachine$' -driver-root "$root"

@@ -14,8 +14,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/hardware/nvmlcalls"
 )
 
-// The captures of an H100 SXM, alone in a virtual machine, with driver 580.159.04. e2e/hardware made them; UUIDs and serial numbers are replaced.
-const captures = "testdata/h100-580.159.04"
+// captures returns the folder of the recording of a machine: of an H100 SXM and an H200 SXM, each alone in a virtual machine, with driver 580.159.04.
+// e2e/hardware made them; UUIDs and serial numbers are replaced.
+func captures(machine string) string {
+	return filepath.Join("testdata", strings.TrimSuffix(machine, "x1")+"-580.159.04")
+}
+
+var recordedMachines = []string{"h100x1", "h200x1"}
 
 // differences are the calls that the fake answers in another way than the hardware, with the reason.
 var differences = []struct{ calls, reason string }{
@@ -31,8 +36,15 @@ var differences = []struct{ calls, reason string }{
 
 // TestAnswersOfHardware compares NVML, call by call, with hardware. A function that the fake does not have returns NOT_SUPPORTED; so does a field.
 func TestAnswersOfHardware(t *testing.T) {
-	withNVML(t, Spec{Machine: "h100x1"}, func(t *testing.T, _ string, lib nvml.Interface) {
-		data, err := os.ReadFile(filepath.Join(captures, "calls.json"))
+	for _, machine := range recordedMachines {
+		t.Run(machine, func(t *testing.T) { compareAnswers(t, machine) })
+	}
+}
+
+func compareAnswers(t *testing.T, machine string) {
+	t.Helper()
+	withNVML(t, Spec{Machine: machine}, func(t *testing.T, _ string, lib nvml.Interface) {
+		data, err := os.ReadFile(filepath.Join(captures(machine), "calls.json"))
 		must(t, err)
 		var recorded nvmlcalls.Recording
 		must(t, json.Unmarshal(data, &recorded))
@@ -122,7 +134,7 @@ func explained(key string, used map[string]bool) bool {
 // TestMPSAnswersOfHardware gives the daemon the commands of a capture, one after the other, and compares the answers.
 func TestMPSAnswersOfHardware(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile(filepath.Join(captures, "mps-multiuser.txt"))
+	data, err := os.ReadFile(filepath.Join(captures("h100x1"), "mps-multiuser.txt"))
 	must(t, err)
 	const itsServer = "2372"
 	d := newMPS(t, install(t, Spec{Machine: "h100x1"})).start(t, []string{"-multiuser-server"}, nil)
@@ -156,12 +168,21 @@ func comparableExchange(exchange string) bool {
 
 // TestSMIOfHardware compares nvidia-smi with captures.
 func TestSMIOfHardware(t *testing.T) {
-	t.Parallel()
-	dir := install(t, Spec{Machine: "h100x1"})
+	for _, machine := range recordedMachines {
+		t.Run(machine, func(t *testing.T) {
+			t.Parallel()
+			compareSMI(t, machine)
+		})
+	}
+}
+
+func compareSMI(t *testing.T, machine string) {
+	t.Helper()
+	dir := install(t, Spec{Machine: machine})
 	for file, command := range map[string]string{
 		"mig-lgip.txt": "nvidia-smi mig -lgip", "mig-lgipp.txt": "nvidia-smi mig -lgipp", "compute-policy-l.txt": "nvidia-smi compute-policy -l",
 	} {
-		want, err := os.ReadFile(filepath.Join(captures, file))
+		want, err := os.ReadFile(filepath.Join(captures(machine), file))
 		must(t, err)
 		if diff := cmp.Diff("$ "+command+"\n"+string(want), play(t, dir, "$ "+command+"\n")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", command, diff)

@@ -1,7 +1,7 @@
 /*
  * A CUDA program for the tests. It prints the devices, and for every argument does something on the
  * first: "add" adds two vectors, "fill" allocates all memory and one byte more, "allocate=N" N MiB, "load=N" keeps
- * the device busy for N seconds, "hold" makes a context, says so, and keeps it until its input ends. The other verbs
+ * the device busy for N seconds, "memory" prints what is free and all in MiB, "hold" makes a context, says so, and keeps it until its input ends. The other verbs
  * are misuses, which the driver refuses.
  */
 #include <dlfcn.h>
@@ -79,6 +79,14 @@ static void fill(void)
 	CALL(cuMemGetInfo_v2, &size, &total);
 	CALL(cuMemAlloc_v2, &all, size);
 	CALL(cuMemAlloc_v2, &more, (size_t)1);
+}
+
+static void memory(void)
+{
+	size_t available, total;
+
+	CALL(cuMemGetInfo_v2, &available, &total);
+	printf("%zu of %zu MiB\n", available >> 20, total >> 20);
 }
 
 static void allocate(size_t mib)
@@ -178,6 +186,8 @@ int main(int count, char **arguments)
 		}
 		if (!strcmp(arguments[i], "fill"))
 			fill();
+		if (!strcmp(arguments[i], "memory"))
+			memory();
 		if (!strncmp(arguments[i], "allocate=", 9))
 			allocate(strtoul(arguments[i] + 9, NULL, 10));
 		if (!strncmp(arguments[i], "load=", 5))
