@@ -45,6 +45,7 @@ var expected = []struct{ library, name, target string }{
 	{"libcuda.so.", "libcuda.so", "libcuda.so.1"},
 	{"libGLX_nvidia.so.", "libGLX_indirect.so.0", ""},
 	{"libnvidia-opticalflow.so.", "libnvidia-opticalflow.so", "libnvidia-opticalflow.so.1"},
+	{"libnvidia-allocator.so.", "gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1"},
 }
 
 // addLibraries adds every library with the driver's version, the libraries with their own versions, and the links to

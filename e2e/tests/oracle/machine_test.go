@@ -26,7 +26,6 @@ var libraries = []struct{ name, soname string }{
 // links are the links that an installation creates for them, below the library folder.
 var links = []struct{ path, target string }{
 	{"libnvidia-allocator.so.1", "libnvidia-allocator.so." + version},
-	{"gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1"},
 	{"libGLX_nvidia.so.0", "libGLX_nvidia.so." + version},
 	{"libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so." + version},
 	{"libnvidia-vulkan-producer.so", "libnvidia-vulkan-producer.so." + version},
