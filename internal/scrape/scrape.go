@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 )
 
@@ -27,29 +28,39 @@ const (
 	// scrapes; a token or a right that is withdrawn works until then.
 	allowedFor = 10 * time.Minute
 	deniedFor  = 30 * time.Second
-	// maxDecisions is the number of tokens whose decisions are cached.
+	// maxDecisions is the number of tokens whose decisions are cached, of those that are admitted and of the others.
 	maxDecisions = 64
+	// reviewsPerSecond and reviewBurst limit the tokens that are reviewed: a client that reaches the endpoint can send new ones without end.
+	reviewsPerSecond = 1
+	reviewBurst      = 10
 	// reviewTimeout limits the requests to the API server for one scrape.
 	reviewTimeout = 10 * time.Second
 )
 
 // Require returns a handler that passes requests with a bearer token to next if the API server authenticates the token and its user may get the
-// non-resource URL /metrics. Otherwise it responds with 401 or 403, and with 503 if the API server does not respond. It is safe for concurrent use.
+// non-resource URL /metrics. Otherwise it responds with 401 or 403, with 503 if the API server does not respond, and with 429 to too many unknown tokens.
+// It is safe for concurrent use.
 func Require(client kubernetes.Interface, next http.Handler) http.Handler {
-	return &guard{client: client, next: next, decisions: cache.NewLRUExpireCache(maxDecisions)}
+	return &guard{
+		client: client, next: next, admitted: cache.NewLRUExpireCache(maxDecisions), refused: cache.NewLRUExpireCache(maxDecisions),
+		reviews: flowcontrol.NewTokenBucketRateLimiter(reviewsPerSecond, reviewBurst),
+	}
 }
 
 type guard struct {
 	client kubernetes.Interface
 	next   http.Handler
-	// decisions are the HTTP statuses for tokens, by the tokens' SHA-256.
-	decisions *cache.LRUExpireCache
+	// admitted and refused have the HTTP statuses for tokens, by the tokens' SHA-256. They are apart, so that unknown tokens do not displace admitted ones.
+	admitted, refused *cache.LRUExpireCache
+	// reviews limits the tokens that are reviewed.
+	reviews flowcontrol.RateLimiter
 }
 
 // explanations are the bodies of refusals.
 var explanations = map[int]string{
 	http.StatusUnauthorized:       "metrics need the bearer token of an account that may get the non-resource URL " + Path,
 	http.StatusForbidden:          "the account may not get the non-resource URL " + Path + ": bind the ClusterRole tessera-metrics-reader to it",
+	http.StatusTooManyRequests:    "too many tokens are unknown: retry in some seconds",
 	http.StatusServiceUnavailable: "the API server could not review the token; the log has the cause",
 }
 
@@ -72,8 +83,13 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // decide returns the HTTP status for a token.
 func (g *guard) decide(ctx context.Context, token string) (int, error) {
 	key := sha256.Sum256([]byte(token))
-	if status, ok := g.decisions.Get(key); ok {
-		return status.(int), nil //nolint:forcetypeassert // Add below
+	for _, decisions := range []*cache.LRUExpireCache{g.admitted, g.refused} {
+		if status, ok := decisions.Get(key); ok {
+			return status.(int), nil //nolint:forcetypeassert // Add below
+		}
+	}
+	if !g.reviews.TryAccept() {
+		return http.StatusTooManyRequests, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
@@ -81,11 +97,11 @@ func (g *guard) decide(ctx context.Context, token string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	duration := deniedFor
 	if status == http.StatusOK {
-		duration = allowedFor
+		g.admitted.Add(key, status, allowedFor)
+	} else {
+		g.refused.Add(key, status, deniedFor)
 	}
-	g.decisions.Add(key, status, duration)
 	return status, nil
 }
 

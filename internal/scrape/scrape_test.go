@@ -2,6 +2,7 @@ package scrape
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -99,6 +100,37 @@ func TestDecisionsAreCached(t *testing.T) {
 		get(h, "Bearer tenant")
 		if s.tokens != 4 {
 			t.Errorf("%d TokenReviews, want one more after %v", s.tokens, deniedFor)
+		}
+	})
+}
+
+// Unknown tokens without end cost the API server little, and displace no decision that admits.
+func TestUnknownTokensAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &reviewer{}
+		h := Require(s.client(), metrics)
+		get(h, "Bearer prometheus")
+		refused := map[int]int{}
+		for i := range 1000 {
+			status, _ := get(h, fmt.Sprint("Bearer ", i))
+			refused[status]++
+		}
+		if s.tokens > reviewBurst || refused[401] != s.tokens-1 || refused[429] != 1000-refused[401] {
+			t.Errorf("%d reviews, responses %v, want at most %d reviews", s.tokens, refused, reviewBurst)
+		}
+		if status, _ := get(h, "Bearer prometheus"); status != 200 || s.accesses != 1 {
+			t.Errorf("an admitted token: %d after %d reviews of access", status, s.accesses)
+		}
+		for range 2 * maxDecisions { // as many as a cache has
+			<-time.After(time.Second / reviewsPerSecond)
+			get(h, fmt.Sprint("Bearer ", time.Now()))
+		}
+		if status, _ := get(h, "Bearer prometheus"); status != 200 || s.accesses != 1 {
+			t.Errorf("an admitted token after others: %d after %d reviews of access", status, s.accesses)
+		}
+		<-time.After(reviewBurst * time.Second)
+		if status, _ := get(h, "Bearer tenant"); status != 403 {
+			t.Errorf("a token after a pause: %d", status)
 		}
 	})
 }
