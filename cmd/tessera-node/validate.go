@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -28,7 +29,12 @@ func validateCommand() *cobra.Command {
 			}
 			config.Out, config.Compute = cmd.OutOrStdout(), validate.InProcess(program, "validate", "device")
 			config.Note = func(text string) error { return host.WriteTerminationMessage(terminationLog, []byte(text)) }
-			return validate.Run(cmd.Context(), config)
+			err = validate.Run(cmd.Context(), config)
+			if err == nil {
+				return nil
+			}
+			// Otherwise kubelet takes the end of the log, in which the lines of the two streams have no fixed order.
+			return errors.Join(err, config.Note(err.Error()))
 		},
 	}
 	c.Flags().BoolVar(&config.MIG, "mig", false, "require that the container has a MIG device")
