@@ -2,10 +2,12 @@ package fakegpu
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -106,19 +108,22 @@ func unknownField(c nvmlcalls.Call) bool {
 	return is && c.Function == "nvmlDeviceGetFieldValues" && field["NvmlReturn"] != float64(nvml.SUCCESS)
 }
 
+// nvmlSource returns the source of the engine's NVML.
+var nvmlSource = sync.OnceValues(func() (string, error) {
+	files, err := filepath.Glob("engine/nvml/*.c")
+	var all strings.Builder
+	for _, file := range files {
+		source, reading := os.ReadFile(file)
+		all.Write(source)
+		err = errors.Join(err, reading)
+	}
+	return all.String(), err
+})
+
 // lacks reports whether the engine does not define the function.
 func lacks(function string) bool {
-	files, err := filepath.Glob("engine/nvml/*.c")
-	if err != nil {
-		return false
-	}
-	for _, file := range files {
-		source, err := os.ReadFile(file)
-		if err != nil || strings.Contains(string(source), "nvmlReturn_t "+function+"(") {
-			return false
-		}
-	}
-	return true
+	source, err := nvmlSource()
+	return err == nil && !strings.Contains(source, "nvmlReturn_t "+function+"(")
 }
 
 func explained(key string, used map[string]bool) bool {
