@@ -72,13 +72,10 @@ func TestPulseFindsBlockedLoop(t *testing.T) {
 			t.Error(err)
 		}
 		lock <- struct{}{}
-		<-time.After(hangLimit - pulsePeriod)
-		if err := a.liveness.Check(); err != nil {
-			t.Errorf("a lock that is held for long: %v", err)
-		}
-		<-time.After(2 * pulsePeriod)
-		if a.liveness.Check() == nil {
-			t.Error("the blocked loop is not found")
+		locked := time.Now()
+		err = a.liveness.Await(ctx)
+		if held := time.Since(locked); err == nil || held < hangLimit || held > 2*hangLimit {
+			t.Errorf("the blocked loop is found after %v: %v", held, err)
 		}
 		<-lock
 		cancel()

@@ -6,49 +6,52 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Work is work that is done in calls, concurrently or one after another. It hangs if a call has not ended for Limit. It is safe for concurrent use.
+// Work is work that is done in calls, concurrently or one after another. It hangs if a call does not end for Limit. It is safe for concurrent use.
+//
+// Only the check reads the clock and takes a lock: a call is counted in the current one of two periods when it begins,
+// and there when it ends. The check begins a new period when no call of the one before is in progress any more. So
+// calls of the period before have all begun before the current one, and hang if they are in progress Limit after its
+// begin.
 type Work struct {
 	// Name is the work in messages.
 	Name string
 	// Limit is longer than a call can take.
 	Limit time.Duration
 
-	mu sync.Mutex
-	// calls are when the calls in progress have begun.
-	calls map[*time.Time]struct{}
+	// period is the number of the current period; its calls in progress are inProgress[period%2].
+	period     atomic.Uint32
+	inProgress [2]atomic.Int64
+
+	mu sync.Mutex // of checks
+	// begun is when the current period began.
+	begun time.Time
 }
 
 // Begin is called when a call begins; the returned function, when it ends.
 func (w *Work) Begin() (end func()) {
-	begun := new(time.Now())
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.calls == nil {
-		w.calls = map[*time.Time]struct{}{}
-	}
-	w.calls[begun] = struct{}{}
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.calls, begun)
-	}
+	// If periods begin between the two, the call is counted in a period that is not older than its begin.
+	calls := &w.inProgress[w.period.Load()%2]
+	calls.Add(1)
+	return func() { calls.Add(-1) }
 }
 
-// Check returns an error if the work hangs.
+// Check returns an error if the work hangs. It is called regularly: a hang is found Limit after the first or second check during the call.
 func (w *Work) Check() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var longest time.Duration
-	for begun := range w.calls {
-		longest = max(longest, time.Since(*begun))
-	}
-	if longest < w.Limit {
+	if w.inProgress[(w.period.Load()+1)%2].Load() == 0 {
+		w.period.Add(1)
+		w.begun = time.Now()
 		return nil
 	}
-	return fmt.Errorf("%s hangs: a call has not ended for %v", w.Name, longest.Round(time.Second))
+	if since := time.Since(w.begun); since >= w.Limit {
+		return fmt.Errorf("%s hangs: a call has not ended for %v", w.Name, since.Round(time.Second))
+	}
+	return nil
 }
 
 // CheckHTTP is Check for a health endpoint.

@@ -9,7 +9,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	const limit = 2 * time.Minute
+	const limit, period = 2 * time.Minute, time.Second // of checks
 	for name, test := range map[string]struct {
 		calls func(w *Work)
 		hangs bool
@@ -17,19 +17,41 @@ func TestCheck(t *testing.T) {
 		"no work":                          {func(*Work) {}, false},
 		"many calls that end":              {func(w *Work) { repeat(w, 100, time.Minute) }, false},
 		"a call shorter than the limit":    {func(w *Work) { w.Begin(); <-time.After(limit - time.Second) }, false},
-		"a call longer than the limit":     {func(w *Work) { w.Begin(); <-time.After(limit) }, true},
+		"a call longer than the limit":     {func(w *Work) { w.Begin(); <-time.After(limit + 2*period) }, true},
 		"a long call that has ended":       {func(w *Work) { repeat(w, 1, time.Hour) }, false},
 		"a call after a long pause":        {func(w *Work) { repeat(w, 1, 0); <-time.After(time.Hour); w.Begin() }, false},
 		"one of many calls that never end": {func(w *Work) { w.Begin(); repeat(w, 100, time.Second); <-time.After(time.Minute) }, true},
+		"calls that overlap":               {overlap, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := &Work{Name: "the work", Limit: limit}
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				for ctx.Err() == nil {
+					_ = w.Check()
+					<-time.After(period)
+				}
+			}()
 			test.calls(w)
 			err := w.CheckHTTP(nil)
 			if (err != nil) != test.hangs || err != nil && !strings.Contains(err.Error(), "the work hangs: a call has not ended for 2m") {
 				t.Errorf("%s: %v", name, err)
 			}
+			cancel()
+			<-time.After(period)
 		})
+	}
+}
+
+// overlap makes calls of a minute each, of which at least one is in progress at any time for an hour.
+func overlap(w *Work) {
+	end := w.Begin()
+	for range 120 {
+		<-time.After(30 * time.Second)
+		next := w.Begin()
+		<-time.After(30 * time.Second)
+		end()
+		end = next
 	}
 }
 
@@ -76,4 +98,16 @@ func TestHeldLock(t *testing.T) {
 			<-time.After(2 * time.Hour) // the goroutines end
 		})
 	}
+}
+
+// A call is watched where thousands of calls are made by each scheduling cycle.
+func BenchmarkBegin(b *testing.B) {
+	w := &Work{Limit: time.Minute}
+	b.ReportAllocs()
+	b.SetParallelism(8)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			w.Begin()()
+		}
+	})
 }

@@ -475,14 +475,14 @@ func TestWriteWithoutAnswerEnds(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage, _ string) {
 		s.change(func(*v1alpha1.GPUNode) { s.silent = true })
 		s.set(func() { s.status.Version = "v2" })
-		<-time.After(2 * syncPeriod)
-		s.rounds.Limit = syncPeriod / 2
-		if s.rounds.Check() == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		s.rounds.Limit = requestTimeout / 2
+		if s.rounds.Await(ctx) == nil {
 			t.Error("the round is not watched")
 		}
-		<-time.After(time.Hour)
 		s.rounds.Limit = 2 * requestTimeout
-		if err := s.rounds.Check(); err != nil {
+		if err := s.rounds.Await(ctx); err != nil {
 			t.Error(err)
 		}
 	})
