@@ -17,10 +17,10 @@ import (
 // Without a connection at the start, f is not called and the error wraps gpu.ErrNoDriver. If ctx ends while a call hangs
 // in the driver, f is not called and the connection stays; other calls continue meanwhile.
 func (s *Session) Disconnected(ctx context.Context, f func(context.Context) error) error {
-	if err := s.lockConnection(ctx); err != nil {
+	if err := s.connection.lock(ctx); err != nil {
 		return fmt.Errorf("end the connection to the driver: %w", err)
 	}
-	defer s.mu.Unlock()
+	defer s.connection.unlock()
 	if s.node == nil {
 		return gpu.ErrNoDriver
 	}

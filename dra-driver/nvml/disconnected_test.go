@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -113,7 +112,7 @@ func TestDisconnectedWhileACallHangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := make(chan error, 1)
 	go func() { waits <- s.Disconnected(ctx, func(context.Context) error { return nil }) }()
-	for s.wanted.Load() == 0 {
+	for s.connection.wanted.Load() == 0 {
 		runtime.Gosched()
 	}
 	check(t, s, name) // after it has waited
@@ -121,7 +120,7 @@ func TestDisconnectedWhileACallHangs(t *testing.T) {
 	if err := <-waits; !errors.Is(err, context.Canceled) {
 		t.Errorf("without an end: %v", err)
 	}
-	s.mu.RUnlock()
+	s.leaveConnection()
 
 	// Calls in close succession do not keep it from locking.
 	busy, stop := context.WithCancel(t.Context())
@@ -130,7 +129,7 @@ func TestDisconnectedWhileACallHangs(t *testing.T) {
 		calls.Go(func() {
 			for s.useConnection(busy) == nil {
 				sleep(busy, time.Millisecond)
-				s.mu.RUnlock()
+				s.leaveConnection()
 			}
 		})
 	}
@@ -174,31 +173,4 @@ func TestUsers(t *testing.T) {
 	if _, err := s.Users(t.Context(), gpus[0].Name()); !errors.Is(err, gpu.ErrLost) {
 		t.Errorf("of a lost GPU: %v", err)
 	}
-}
-
-// TestLockConnectionIsNotStarved has a call that hangs for longer than others wait, and then calls in close succession
-// without a pause, as those of WatchEvents.
-func TestLockConnectionIsNotStarved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s Session
-		s.mu.RLock()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		excluded := make(chan error)
-		go func() { excluded <- s.lockConnection(ctx) }()
-		sleep(ctx, precedence+precedence/2)
-		others, end := context.WithCancel(ctx)
-		defer end()
-		go func() {
-			for s.useConnection(others) == nil {
-				sleep(others, precedence/8)
-				s.mu.RUnlock()
-			}
-		}()
-		synctest.Wait()
-		s.mu.RUnlock()
-		if err := <-excluded; err != nil {
-			t.Error(err)
-		}
-	})
 }

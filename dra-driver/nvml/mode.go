@@ -55,6 +55,10 @@ const exclusionTimeout = 3 * time.Second
 // in some virtual machines; no change stays pending then.
 func (s *Session) SetMode(ctx context.Context, gpuName string, mode gpu.Mode) error {
 	defer s.changes.begin()()
+	if err := s.connection.use(ctx); err != nil {
+		return err
+	}
+	defer s.connection.leave()
 	unlock, err := s.excludeCalls(ctx)
 	if err != nil {
 		return err
@@ -67,14 +71,14 @@ func (s *Session) SetMode(ctx context.Context, gpuName string, mode gpu.Mode) er
 	return known.setMode(mode)
 }
 
-// excludeCalls locks the connection for writing, or for reading while a call hangs, so that a GPU that hangs delays no other.
+// excludeCalls locks the modes, or uses them while a call hangs, so that a GPU that hangs delays no other.
 func (s *Session) excludeCalls(ctx context.Context) (unlock func(), err error) {
 	limited, cancel := context.WithTimeout(ctx, exclusionTimeout)
 	defer cancel()
-	if s.lockConnection(limited) == nil {
-		return s.mu.Unlock, nil
+	if s.modes.lock(limited) == nil {
+		return s.modes.unlock, nil
 	}
-	return s.mu.RUnlock, s.useConnection(ctx)
+	return s.modes.leave, s.modes.use(ctx)
 }
 
 func (f *gpuInfo) setMode(mode gpu.Mode) error {

@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -54,20 +55,38 @@ func TestSetMode(t *testing.T) {
 func TestSetModeExcludesCalls(t *testing.T) {
 	s := New(Config{})
 	unlock, err := s.excludeCalls(t.Context())
-	if err != nil || s.mu.TryRLock() {
-		t.Fatalf("another call is possible during the change: %v", err)
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*pollDelay)
+	defer cancel()
+	if s.useConnection(ctx) == nil {
+		t.Fatal("another call is possible during the change")
 	}
 	unlock()
-	s.mu.RLock() // a call that hangs
+	must(t, s.useConnection(t.Context())) // a call that hangs
 	unlock, err = s.excludeCalls(t.Context())
 	if err != nil {
 		t.Fatalf("while another call hangs: %v", err)
 	}
 	unlock()
-	s.mu.RUnlock()
-	if !s.mu.TryLock() {
-		t.Error("the connection stays locked")
+	s.leaveConnection()
+	for name, g := range map[string]*gate{"connection": &s.connection, "modes": &s.modes} {
+		if !g.mu.TryLock() {
+			t.Errorf("the %s stay locked", name)
+		}
 	}
+}
+
+// The wait for events, of which one is always in progress, does not delay a change of the mode.
+func TestSetModeDuringWaitForEvents(t *testing.T) {
+	s, _ := open(t, "h100x2")
+	g := partitionable(t, s)[0]
+	watch := &eventWatch{session: s}
+	must(t, watch.withConnection(t.Context(), func() error {
+		must(t, watch.start(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), exclusionTimeout)
+		defer cancel()
+		return s.SetMode(ctx, g.Name(), gpu.ModeEnabled)
+	}))
 }
 
 func TestSetModeWithInstances(t *testing.T) {

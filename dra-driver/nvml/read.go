@@ -20,7 +20,7 @@ func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
 	if err := s.useConnection(ctx); err != nil {
 		return gpu.Node{}, fmt.Errorf("read the GPUs: %w", err)
 	}
-	defer s.mu.RUnlock()
+	defer s.leaveConnection()
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	if s.node == nil {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,12 +39,11 @@ type Session struct {
 	sysfs   sysfs
 	changes changes
 
-	// mu is held for reading during every call and for writing while the connection changes; only useConnection and
-	// lockConnection lock it. wanted is the time (Unix nanoseconds) until which no new call starts, so that
-	// lockConnection gets the lock.
-	mu     sync.RWMutex
-	wanted atomic.Int64
-	node   *node
+	// connection is used during every call and locked while the connection changes. modes is used during every call
+	// but the wait for events, and locked while the MIG mode of a GPU changes, which would be delayed by that wait.
+	// Connection is used before modes.
+	connection, modes gate
+	node              *node
 	// reading serializes Read, which completes the cached facts of the connection.
 	reading sync.Mutex
 	// models outlives connections, so that equal GPUs share one geometry across them.
@@ -89,10 +87,10 @@ func (s *Session) Driver() string {
 // installed now. After an error the session is closed; an error that wraps gpu.ErrNoDriver has the number of GPUs on the
 // PCI bus. If ctx ends while a call that hangs holds the connection, the connection stays as it is.
 func (s *Session) Reopen(ctx context.Context) error {
-	if err := s.lockConnection(ctx); err != nil {
+	if err := s.connection.lock(ctx); err != nil {
 		return fmt.Errorf("reopen the driver: %w", err)
 	}
-	defer s.mu.Unlock()
+	defer s.connection.unlock()
 	s.close()
 	if err := ctx.Err(); err != nil {
 		return err
@@ -108,10 +106,10 @@ func (s *Session) Reopen(ctx context.Context) error {
 func (s *Session) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if s.lockConnection(ctx) != nil {
+	if s.connection.lock(ctx) != nil {
 		return
 	}
-	defer s.mu.Unlock()
+	defer s.connection.unlock()
 	s.close()
 }
 
@@ -183,7 +181,7 @@ func withGPU[T any](ctx context.Context, s *Session, gpuName string, f func(*gpu
 	if err := s.useConnection(ctx); err != nil {
 		return none, err
 	}
-	defer s.mu.RUnlock()
+	defer s.leaveConnection()
 	known, err := s.find(gpuName)
 	if err != nil {
 		return none, err
@@ -192,46 +190,25 @@ func withGPU[T any](ctx context.Context, s *Session, gpuName string, f func(*gpu
 }
 
 const (
-	// pollDelay is the interval at which a call that waits for the connection tries to lock it.
-	pollDelay = 5 * time.Millisecond
-	// precedence is how long new calls wait for lockConnection. Calls are short: a caller of lockConnection that did not
-	// get the lock by then waits for a call that hangs, and the other calls must not wait with it. They run for the same
-	// time before they wait again.
-	precedence = 2 * time.Second
 	// closeTimeout is how long Close waits for calls in progress.
 	closeTimeout = 10 * time.Second
 )
 
-// useConnection locks mu for reading, once no caller changes the connection; the caller unlocks it. If ctx ends before,
-// it returns the error of ctx, so that a health check can distinguish a GPU that hangs from a connection that is being
-// opened or is closed for a reset of another GPU.
+// useConnection keeps the connection from changing and the MIG modes from being set; the caller calls leaveConnection.
 func (s *Session) useConnection(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if time.Now().UnixNano() >= s.wanted.Load() && s.mu.TryRLock() {
-			return nil
-		}
-		sleep(ctx, pollDelay)
+	if err := s.connection.use(ctx); err != nil {
+		return err
 	}
-	return ctx.Err()
+	if err := s.modes.use(ctx); err != nil {
+		s.connection.leave()
+		return err
+	}
+	return nil
 }
 
-// lockConnection waits until the calls in progress return and locks mu for writing; the caller unlocks it. It does not
-// queue at mu, which would block every other call for as long as one hangs in the driver: it sets wanted for precedence,
-// pauses for as long, and repeats that until it gets the lock or ctx ends.
-func (s *Session) lockConnection(ctx context.Context) error {
-	var until time.Time
-	defer func() { s.wanted.CompareAndSwap(until.UnixNano(), 0) }()
-	for ctx.Err() == nil {
-		if now := time.Now(); now.Sub(until) >= precedence {
-			until = now.Add(precedence)
-			s.wanted.Store(until.UnixNano())
-		}
-		if s.mu.TryLock() {
-			return nil
-		}
-		sleep(ctx, pollDelay)
-	}
-	return fmt.Errorf("an earlier driver call has not returned, or a reset is in progress: %w", ctx.Err())
+func (s *Session) leaveConnection() {
+	s.modes.leave()
+	s.connection.leave()
 }
 
 func (s *Session) find(gpuName string) (*gpuInfo, error) {

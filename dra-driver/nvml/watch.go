@@ -70,10 +70,10 @@ type eventWatch struct {
 // withConnection calls f if the connection is still the one that the watch started with, and keeps it from changing
 // meanwhile. Otherwise it returns gpu.ErrNoDriver.
 func (l *eventWatch) withConnection(ctx context.Context, f func() error) error {
-	if err := l.session.useConnection(ctx); err != nil {
+	if err := l.session.connection.use(ctx); err != nil {
 		return err
 	}
-	defer l.session.mu.RUnlock()
+	defer l.session.connection.leave()
 	if l.node == nil {
 		l.node = l.session.node
 	}
@@ -112,10 +112,10 @@ func (l *eventWatch) start(ctx context.Context) error {
 
 // end frees the event set, unless the end of the connection has already done so.
 func (l *eventWatch) end(ctx context.Context) {
-	if l.session.useConnection(ctx) != nil {
+	if l.session.connection.use(ctx) != nil {
 		return
 	}
-	defer l.session.mu.RUnlock()
+	defer l.session.connection.leave()
 	if l.node == l.session.node {
 		l.node.sets.free(l.set)
 	}
@@ -123,6 +123,10 @@ func (l *eventWatch) end(ctx context.Context) {
 
 // register adds the missing GPUs to the set. Only a missing driver is an error; other failures are retried.
 func (l *eventWatch) register(ctx context.Context) error {
+	if err := l.session.modes.use(ctx); err != nil {
+		return err
+	}
+	defer l.session.modes.leave()
 	var missing []*device
 	for _, d := range l.missing {
 		err := d.register(l.set)
