@@ -2,6 +2,7 @@ package verify
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -172,5 +173,47 @@ func TestNetworkPoliciesFitTheOperands(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestNoMetricsAreOpen: every port that a container of the chart or of an operand has is known here, with what protects it. One that answers without
+// authentication is closed to other namespaces by a NetworkPolicy, which has no effect on the network of the host.
+func TestNoMetricsAreOpen(t *testing.T) {
+	const authenticated, policy, harmless = "authenticated", "NetworkPolicy", "has no names of tenants"
+	want := map[string]string{
+		"tessera-installer metrics 8080": authenticated, // TestScrapesNeedTheRight of e2e/tests/installer
+		"tessera-node metrics 8080":      authenticated, // TestScrapesNeedTheRight of e2e/tests/agent
+		"tessera-scheduler https 10259":  authenticated, // the suite, "tessera-scheduler in addition to kube-scheduler"
+		"tessera-installer health 8081":  harmless,
+		"tessera-dcgm dcgm 5555":         policy, "tessera-dcgm-exporter metrics 9400": policy,
+	}
+	closed := map[string]bool{}
+	for _, p := range find[*networkingv1.NetworkPolicy](rendered(t)) {
+		closed[p.Spec.PodSelector.MatchLabels["app.kubernetes.io/name"]] = true
+	}
+	seen := map[string]bool{}
+	for _, object := range append(templated(t, "tessera-system"), operands(t)...) {
+		if kind, _, _ := unstructured.NestedString(object.Object, "spec", "type"); object.GetKind() == "Service" && kind != "" && kind != string(corev1.ServiceTypeClusterIP) {
+			t.Errorf("Service %s is of type %s", object.GetName(), kind)
+		}
+		pod, is := template(t, object)
+		if !is {
+			continue
+		}
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			for _, port := range c.Ports {
+				name := fmt.Sprintf("%s %s %d", pod.Labels["app.kubernetes.io/name"], port.Name, port.ContainerPort)
+				protection, known := want[name]
+				switch seen[name] = true; {
+				case !known:
+					t.Errorf("port %s of %s %s is not known", name, object.GetKind(), object.GetName())
+				case protection == policy && (pod.Spec.HostNetwork || port.HostPort != 0 || !closed[pod.Labels["app.kubernetes.io/name"]]):
+					t.Errorf("port %s is open", name)
+				}
+			}
+		}
+	}
+	if len(seen) != len(want) {
+		t.Errorf("ports %v, want %v", slices.Sorted(maps.Keys(seen)), slices.Sorted(maps.Keys(want)))
 	}
 }

@@ -186,22 +186,31 @@ func newPrometheus(t *testing.T, target map[string]string) prometheus {
 // ask evaluates all queries after the scrapes, which are 30 s apart.
 func (p prometheus) ask(scrapes, queries []string) []outcome {
 	p.t.Helper()
-	task, err := json.Marshal(map[string]any{"target": p.target, "scrapes": scrapes, "interval": 30, "queries": queries})
+	var answer struct{ Results []outcome }
+	p.run(map[string]any{"target": p.target, "scrapes": scrapes, "interval": 30, "queries": queries}, &answer)
+	if len(answer.Results) != len(queries) {
+		p.t.Fatalf("ask Prometheus: %d results for %d queries", len(answer.Results), len(queries))
+	}
+	return answer.Results
+}
+
+// run gives the program the task and reads its answer.
+func (p prometheus) run(task, answer any) {
+	p.t.Helper()
+	in, err := json.Marshal(task)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	cmd := exec.CommandContext(p.t.Context(), p.program)
 	var complaints bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(task), &complaints
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &complaints
 	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, answer)
+	}
 	if err != nil {
 		p.t.Fatalf("ask Prometheus: %v\n%s", err, complaints.String())
 	}
-	var answer struct{ Results []outcome }
-	if err := json.Unmarshal(out, &answer); err != nil || len(answer.Results) != len(queries) {
-		p.t.Fatalf("ask Prometheus: %d results for %d queries, %v", len(answer.Results), len(queries), err)
-	}
-	return answer.Results
 }
 
 // monitoring returns the text of a file of deployments/monitoring.

@@ -1,5 +1,6 @@
-// Promql answers queries as a Prometheus does that scraped a target some times. It reads a task as JSON
-// from its standard input and writes the answer to its standard output. It is a program of a module of
+// Promql answers queries as a Prometheus does that scraped a target some times, and finds the targets of
+// a configuration file in a cluster. It reads a task as JSON from its standard input and writes the
+// answer to its standard output. It is a program of a module of
 // its own, so that Prometheus' engine is no dependency of the product.
 package main
 

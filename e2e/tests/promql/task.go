@@ -14,8 +14,13 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// task is the scrapes and the queries.
+// task is the scrapes and the queries, or a discovery.
 type task struct {
+	// Config is the path of a configuration file, whose jobs discover the pods in the cluster of Kubeconfig.
+	Config     string `json:"config"`
+	Kubeconfig string `json:"kubeconfig"`
+	// Pods is how many pods the jobs discover before they choose.
+	Pods int `json:"pods"`
 	// Target are the labels that Prometheus gives to the target; those of the metrics win (honor_labels).
 	Target map[string]string `json:"target"`
 	// Scrapes are the target's answers, Interval seconds apart. An empty one stands for a target that
@@ -26,9 +31,10 @@ type task struct {
 	Queries []string `json:"queries"`
 }
 
-// answer is everything about the queries, in their order.
+// answer is everything about the queries, in their order, or the labels of the targets that are discovered.
 type answer struct {
-	Results []result `json:"results"`
+	Results []result            `json:"results,omitempty"`
+	Targets []map[string]string `json:"targets,omitempty"`
 }
 
 // result is what one query gives.
@@ -48,6 +54,10 @@ type sample struct {
 }
 
 func (t task) answer(ctx context.Context) (answer, error) {
+	if t.Config != "" {
+		found, err := targets(ctx, t.Config, t.Kubeconfig, t.Pods)
+		return answer{Targets: found}, err
+	}
 	kept, err := t.scrape()
 	if err != nil {
 		return answer{}, err

@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,8 +87,11 @@ func leaders(ctx context.Context) ([]string, error) {
 	}
 	var values []string
 	for _, pod := range pods.Items {
-		text, err := c.Nodes()[0].Exec(ctx, "curl", "-sSk", "--fail", "--max-time", "5", "-H", "Authorization: Bearer "+string(account.Data["token"]),
-			"https://"+pod.Status.PodIP+":10259/metrics")
+		curl := []string{"curl", "-sSk", "--max-time", "5", "https://" + pod.Status.PodIP + ":10259/metrics"}
+		if code, err := c.Nodes()[0].Exec(ctx, append(curl, "-o", "/dev/null", "-w", "%{http_code}")...); err != nil || string(code) != "403" {
+			return nil, fmt.Errorf("without a token: code %s, want 403: %w", code, err)
+		}
+		text, err := c.Nodes()[0].Exec(ctx, append(curl, "--fail", "-H", "Authorization: Bearer "+string(account.Data["token"]))...)
 		if err != nil {
 			return nil, err
 		}
