@@ -25,7 +25,7 @@ type gate struct {
 	wanted atomic.Int64
 }
 
-// use locks the gate together with others, once nobody has it alone; the caller calls leave. If ctx ends before, it
+// use locks the gate together with others, once no change has it alone; the caller calls leave. If ctx ends before, it
 // returns the error of ctx, so that a health check can distinguish a GPU that hangs from a connection that is being
 // changed.
 func (g *gate) use(ctx context.Context) error {

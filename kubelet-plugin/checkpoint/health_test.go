@@ -197,11 +197,17 @@ func TestUnknownFieldsOfHealthSurvive(t *testing.T) {
 	changed.Links = nil
 	saveHealth(t, store, changed)
 	expectHealth(t, store, changed)
+	text, err := os.ReadFile(store.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), `"smell":"gpu-0000-3b-00-0"`) {
+		t.Errorf("a fault has lost its field: %s", text)
+	}
 	changed.Faults = changed.Faults[1:]
 	saveHealth(t, store, changed)
 	expectHealth(t, store, changed)
-	text, err := os.ReadFile(store.path())
-	if err != nil {
+	if text, err = os.ReadFile(store.path()); err != nil {
 		t.Fatal(err)
 	}
 	for _, kept := range []string{`"version":2`, `"mood":"sad"`, `"smell":"gpu-0000-5d-00-0"`} {

@@ -332,6 +332,11 @@ func unreadable(err error) bool {
 	return errors.As(err, &unreadable)
 }
 
+// sealed returns the content of a file with the record and its checksum.
+func sealed(record string) string {
+	return fmt.Sprintf(`{"checksum":%q,"record":%s}`, checksum([]byte(record)), record)
+}
+
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string]string{
@@ -345,6 +350,12 @@ func TestDamagedRecord(t *testing.T) {
 		"v0 without state": `{"version":0,"uid":"a"}`,
 		"another claim":    `{"version":0,"uid":"b","phase":"Prepared"}`,
 		"negative span":    `{"version":0,"uid":"a","phase":"Prepared","devices":[{"shape":"mig","placement":[19,0,-1]}]}`,
+		"empty span":       `{"version":0,"uid":"a","phase":"Prepared","devices":[{"shape":"mig","placement":[19,0,0]}]}`,
+		"span before 0":    `{"version":0,"uid":"a","phase":"Prepared","devices":[{"shape":"mig","placement":[19,-1,1]}]}`,
+		"span beyond all":  `{"version":0,"uid":"a","phase":"Prepared","devices":[{"shape":"mig","placement":[19,16,1]}]}`,
+		"sealed v0":        sealed(`{"version":0,"uid":"a","state":"Prepared"}`),
+		"sealed list":      sealed(`[]`),
+		"without state":    sealed(`{"version":1,"uid":"a"}`),
 		"unknown shape":    `{"version":0,"uid":"a","phase":"Prepared","devices":[{"shape":"cube"}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -353,6 +364,9 @@ func TestDamagedRecord(t *testing.T) {
 			s, reported := open(t, dir)
 			if err := s.Save(whole("sound", "gpu-1")); err != nil {
 				t.Fatal(err)
+			}
+			if _, err := decode([]byte(data)); name != "another claim" && !errors.Is(err, errDamaged) {
+				t.Errorf("decode: %v", err)
 			}
 			write(t, dir, "a", []byte(data))
 			if records, err := s.List(); err != nil || len(records) != 1 {
@@ -643,8 +657,60 @@ func TestFolderGone(t *testing.T) {
 	if err := s.Delete("a"); err == nil {
 		t.Error("delete succeeded")
 	}
+	if _, err := s.Unreadable(); err == nil {
+		t.Error("the unreadable records were listed")
+	}
+	if _, err := s.Count("boot"); err == nil {
+		t.Error("the records were counted")
+	}
 	if _, err := Open(nil, "/dev/null/claims", nil); err == nil {
 		t.Error("open below a file succeeded")
+	}
+}
+
+// A file that cannot be read is neither no record nor a damaged one.
+func TestRecordCannotBeRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, reported := open(t, dir)
+	if err := os.Mkdir(s.path("a"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Load("a"); err == nil || errors.Is(err, prepare.ErrNoRecord) || errors.Is(err, errDamaged) {
+		t.Errorf("load: %v", err)
+	}
+	if len(reported.paths) > 0 {
+		t.Errorf("reported %v", reported.paths)
+	}
+}
+
+func TestCovers(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		whole, part string
+		want        bool
+	}{
+		{`{"a":1,"b":2}`, `{"a":1}`, true},
+		{`{"a":1}`, `{"a":1,"b":2}`, false},
+		{`{"a":1}`, `{"a":2}`, false},
+		{`{"a":[1,2]}`, `{"a":[1,2]}`, true},
+		{`{"a":[1,2]}`, `{"a":[1,3]}`, false},
+		{`{"a":[1,2,3]}`, `{"a":[1,2]}`, false},
+		{`{"a":[{"b":1,"c":2}]}`, `{"a":[{"b":1}]}`, true},
+		{`{"a":1}`, `{"a":[]}`, false},
+		{`{"a":1}`, `{"a":{}}`, false},
+	} {
+		whole, err := fields([]byte(test.whole))
+		if err != nil {
+			t.Fatal(err)
+		}
+		part, err := fields([]byte(test.part))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if covers(whole, part) != test.want {
+			t.Errorf("%s covers %s: %v, want %v", test.whole, test.part, !test.want, test.want)
+		}
 	}
 }
 

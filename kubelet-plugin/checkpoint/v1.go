@@ -185,5 +185,5 @@ func (d deviceV1) wanted() (prepare.Wanted, error) {
 // valid reports whether the placement is within the range of memory slices; whether a GPU allows it is up to its
 // geometry.
 func (p placementV1) valid() bool {
-	return p.Start >= 0 && p.Start < gpu.MaxSlices && p.Size > 0 && p.Size <= gpu.MaxSlices-p.Start
+	return p.Start >= 0 && p.Size > 0 && p.Size <= gpu.MaxSlices-p.Start
 }
