@@ -218,6 +218,8 @@ func TestUnknownFieldsOfHealthSurvive(t *testing.T) {
 	if strings.Contains(string(text), `"smell":"gpu-0000-3b-00-0"`) {
 		t.Errorf("a dropped fault came back: %s", text)
 	}
+	saveHealth(t, store, faultyHealth()) // a fault that the file does not have
+	expectHealth(t, store, faultyHealth())
 }
 
 // A file that only newer agents can read is not changed.
