@@ -7,6 +7,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/internal/host/namespacetest"
 )
 
 func TestInstall(t *testing.T) {
@@ -78,6 +82,25 @@ func TestInstallRepairs(t *testing.T) {
 func TestInstallOfNothing(t *testing.T) {
 	if _, err := Install(nil, filepath.Join(t.TempDir(), "none"), t.TempDir()); err == nil {
 		t.Error("Install: got no error, want one")
+	}
+}
+
+// Containers could not start with hooks on such a file system.
+func TestInstallWithoutExecution(t *testing.T) {
+	if !namespacetest.InMountNamespace(t) {
+		return
+	}
+	dir := t.TempDir()
+	mount(t, "tmpfs", dir, "tmpfs", unix.MS_NOEXEC)
+	src := filepath.Join(t.TempDir(), "source")
+	if err := os.WriteFile(src, []byte("program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Install(nil, src, dir); err == nil || !strings.Contains(err.Error(), "noexec") {
+		t.Errorf("got %v, want an error that names noexec", err)
+	}
+	if err := unix.Unmount(dir, 0); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -303,7 +303,10 @@ func TestTheDriversFolderIsAddedOnce(t *testing.T) {
 	b.folder("/opt/listed")
 	b.folder("/usr/lib64")
 	b.link("/opt/listed", "/opt/same")
-	b.run(UpdateLDCache, "--folder", "/opt/listed", "--folder", "/opt/same", "--folder", "/lib64", "--folder", "/opt/new", "--folder", "/opt/new")
+	b.folder("/opt/new")
+	b.link("/opt/new", "/opt/newer")
+	b.run(UpdateLDCache, "--folder", "/opt/listed", "--folder", "/opt/same", "--folder", "/lib64", "--folder", "/opt/new", "--folder", "/opt/new",
+		"--folder", "/opt/newer")
 	got := strings.Fields(b.read(driverDropIn))
 	if want := []string{"/opt/new"}; !slices.Equal(got, want) {
 		t.Errorf("the drop-in lists %q, want %q", got, want)

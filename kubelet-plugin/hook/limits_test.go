@@ -44,6 +44,15 @@ func TestLimitsOfTheConfiguration(t *testing.T) {
 	}
 }
 
+// The drop-in of the compatibility libraries is bounded as well.
+func TestLargeCompatDropIn(t *testing.T) {
+	b := newBundle(t)
+	b.write(compatDropIn, strings.Repeat("#", maxConf+1))
+	if _, err := b.try(UpdateLDCache, "--folder", "/usr/lib64"); err == nil || !strings.Contains(err.Error(), compatDropIn) {
+		t.Errorf("got %v, want an error that names %s", err, compatDropIn)
+	}
+}
+
 // The processor time counts from the moment when the root was opened.
 func TestProcessorTimeIsLimited(t *testing.T) {
 	runtime.LockOSThread()
