@@ -103,6 +103,16 @@ func TestEnableCUDACompat(t *testing.T) {
 	}
 }
 
+// A folder with the name of a library is none.
+func TestCompatLibraryCannotBeRead(t *testing.T) {
+	b := newBundle(t)
+	b.folder(compatFolder + "/libcuda.so.590.10.01")
+	log, err := b.try(EnableCUDACompat, "--host-driver-version=580.65.06")
+	if err == nil && !strings.Contains(log, "not a regular file") || err != nil && !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("%v, logged %q", err, log)
+	}
+}
+
 // The compatibility libraries precede the driver's, also if an image includes no drop-ins.
 func TestCompatComesFirst(t *testing.T) {
 	needRoot(t, "runs a program in another root")

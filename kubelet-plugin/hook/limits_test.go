@@ -2,7 +2,12 @@ package hook
 
 import (
 	"fmt"
+	"os"
+	"path"
+	"path/filepath"
 	"runtime"
+	"runtime/debug"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -50,6 +55,59 @@ func TestLargeCompatDropIn(t *testing.T) {
 	b.write(compatDropIn, strings.Repeat("#", maxConf+1))
 	if _, err := b.try(UpdateLDCache, "--folder", "/usr/lib64"); err == nil || !strings.Contains(err.Error(), compatDropIn) {
 		t.Errorf("got %v, want an error that names %s", err, compatDropIn)
+	}
+}
+
+// Each list of a folder with more entries than the limit fails, or is a warning.
+func TestCrowdedFolder(t *testing.T) {
+	crowd := newBundle(t)
+	crowd.folder("/crowd")
+	for i := range maxEntries + 1 {
+		if err := os.Symlink("x", filepath.Join(crowd.root, "crowd", strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at, args := range map[string][]string{
+		"/usr/lib64":              {UpdateLDCache, "--folder", "/usr/lib64"},
+		"/usr/lib64/glibc-hwcaps": {UpdateLDCache, "--folder", "/usr/lib64"},
+		"/etc/ld.so.conf.d":       {UpdateLDCache, "--folder", "/usr/lib64"},
+		"/usr/local/cuda/compat":  {EnableCUDACompat, "--host-driver-version=580.65.06"},
+	} {
+		crowd.folder(path.Dir(at))
+		crowd.write(confPath, "include /etc/ld.so.conf.d/*.conf\n")
+		crowd.link("/crowd", at)
+		log, err := crowd.try(args...)
+		if (err == nil || !strings.Contains(err.Error(), "more than")) && !strings.Contains(log, "more than") {
+			t.Errorf("%s: %v, logged %q", at, err, log)
+		}
+		if err := os.Remove(filepath.Join(crowd.root, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A hook opens many files, and a process has few descriptors.
+func TestNoDescriptorStaysOpen(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // finalizers would close them
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	b := newBundle(t)
+	b.write("/etc/debian_version", "12")
+	b.write(confPath, "include /etc/ld.so.conf.d/*.conf\n")
+	b.write("/etc/ld.so.conf.d/libc.conf", "/usr/local/lib\n")
+	b.write("/usr/local/lib/libx.so.1", string(sharedLibrary()))
+	b.write("/usr/lib64/glibc-hwcaps/x86-64-v3/liby.so.1", string(sharedLibrary()))
+	b.write(compatFolder+"/libcuda.so.590.10.01", string(compatLibrary(t, `{"Format":1,"CUDA Version":"13.0","Driver":[580],"Device":[1]}`)))
+	everyHook(b) // opens what the process keeps
+	before := open()
+	everyHook(b)
+	if after := open(); after != before {
+		t.Errorf("%d descriptors are open, before %d", after, before)
 	}
 }
 

@@ -103,9 +103,13 @@ func TestTooManyEntries(t *testing.T) {
 		t.Errorf("%d folders: %v", maxConfLines+1, err)
 	}
 	b = newBundle(t)
-	for _, name := range libraryNames(maxVariants + 1) {
+	for _, name := range libraryNames(maxVariants) {
 		b.folder("/usr/lib64/glibc-hwcaps/" + name)
 	}
+	if _, err := b.try(UpdateLDCache, "--folder", "/usr/lib64"); err != nil {
+		t.Errorf("%d variants: %v", maxVariants, err)
+	}
+	b.folder("/usr/lib64/glibc-hwcaps/another")
 	if _, err := b.try(UpdateLDCache, "--folder", "/usr/lib64"); err == nil || !strings.Contains(err.Error(), "folders of variants") {
 		t.Errorf("%d variants: %v", maxVariants+1, err)
 	}

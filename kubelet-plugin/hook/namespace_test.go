@@ -110,8 +110,15 @@ func TestOvermount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := container{root: r, warn: t.Errorf}
 	const text = "ModifyDeviceFiles: 0\n"
-	if err := overmount(folder, target, []byte(text)); err != nil {
+	if err := c.mask(folder, target, []byte(text)); err != nil || b.read("/proc/sys/kernel/ostype") != "Linux\n" {
+		t.Fatalf("parameters that need no change: %v", err)
+	}
+	if err := c.mask(target, target, []byte("ModifyDeviceFiles: 1\n")); err == nil {
+		t.Error("a file was taken for a folder")
+	}
+	if err := c.mask(folder, target, []byte("ModifyDeviceFiles: 1\n")); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.read("/proc/sys/kernel/ostype"); got != text {

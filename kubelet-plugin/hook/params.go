@@ -37,11 +37,16 @@ func disableDeviceNodeModification(c container, _ options) error {
 		return err
 	}
 	defer params.Close()
+	return c.mask(folder, params, text)
+}
+
+// mask mounts the text with ModifyDeviceFiles: 0 over params, a file of procfs in the folder, unless the text has that already.
+func (c container) mask(folder, params *os.File, text []byte) error {
 	masked, changed := withoutDeviceFiles(text)
 	if !changed {
 		return nil
 	}
-	err = overmount(folder, params, masked)
+	err := overmount(folder, params, masked)
 	if errors.Is(err, unix.ENOSYS) {
 		c.warn("%v: this kernel is too old to hide the driver's parameters", err)
 		return nil

@@ -3,6 +3,7 @@ package hook
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -229,5 +230,23 @@ func TestWriteIsAtomicAndIdempotent(t *testing.T) {
 	info, err := os.Stat(filepath.Join(b.root, "etc/file"))
 	if err != nil || info.Mode().Perm() != 0o644 {
 		t.Errorf("mode: got %v, %v, want 0644", info.Mode(), err)
+	}
+}
+
+// Only a missing file is as if it had been removed.
+func TestRemove(t *testing.T) {
+	b := newBundle(t)
+	b.write("/etc/file", "")
+	b.write("/etc/other", "")
+	b.folder("/etc/folder")
+	r, err := openRoot(b.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	for name, want := range map[string]error{"/etc/file": nil, "/etc/none": nil, "/none/none": nil, "/etc/folder": unix.EISDIR, "/etc/other/x": unix.ENOTDIR} {
+		if err := r.remove(name); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", name, err, want)
+		}
 	}
 }

@@ -64,3 +64,12 @@ func TestCreateSymlinksMakesAll(t *testing.T) {
 		}
 	}
 }
+
+func TestMalformedLinks(t *testing.T) {
+	for _, link := range []string{"", "libcuda.so", "::/usr/lib64/libcuda.so", "libcuda.so.1::", "::"} {
+		b := newBundle(t)
+		if _, err := b.try(CreateSymlinks, "--link", link); err == nil || !strings.Contains(err.Error(), "must be TARGET::PATH") {
+			t.Errorf("%q: %v", link, err)
+		}
+	}
+}
