@@ -94,6 +94,11 @@ test-long: lab $(GINKGO) ## faults and inputs that take minutes to hours each: t
 test-upstream: lab ## Kubernetes' test cases of the scheduler, with our plugin in the place of the in-tree one (root)
 	$(GO) -C e2e/tests/upstream test -run '^$$' -bench '^BenchmarkUpstream$$' -benchtime 1x -timeout 30m .
 
+.PHONY: test-driver
+test-driver: ## the MPS programs of NVIDIA's drivers in Debian's archive, which is downloaded from, under the agent's supervision
+	e2e/tests/driver/packages.sh '$(CACHE)/driver'
+	TESSERA_DRIVER_ROOTS='$(CACHE)/driver' $(GO) test -count=1 -v -run '^TestNVIDIAsPrograms$$' ./kubelet-plugin/mps
+
 .PHONY: test-contract
 test-contract: ## NVIDIA's entry points in the rendered driver pods: TESSERA_NVIDIA_FILES=<folder with driver-container> (root)
 	@[ -n "$(TESSERA_NVIDIA_FILES)" ] || { echo "set TESSERA_NVIDIA_FILES to the folder with NVIDIA's gpu-driver-container as driver-container"; exit 2; }

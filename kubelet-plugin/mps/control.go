@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // Program is the driver's nvidia-cuda-mps-control as this process can run it. Paths are those of this process's mount
@@ -22,7 +24,7 @@ import (
 // that starts it. It gets a folder with only the driver's own libraries, and runs on every glibc on which the driver's
 // library runs.
 type Program struct {
-	// Path is the path of the program; nvidia-cuda-mps-server is in the same folder.
+	// Path is the path of the program. nvidia-cuda-mps-server is in the same folder, or in the sbin of the same prefix (Debian).
 	Path string
 	// Libraries are the driver's shared libraries.
 	Libraries []Library
@@ -76,11 +78,13 @@ type control struct {
 	err  error
 }
 
+// multiuserOption lets one server serve clients of several users. Without it, clients of a second user wait until all
+// clients of the first user have ended. The GPU is allocated to the daemon's claims, whose containers may run as
+// different users. A program without the option ends with an error about something else (535 and 550).
+const multiuserOption = "--multiuser-server"
+
 // start starts a control daemon in the folder. The daemon inherits the lock and ends with this process.
-//
-// Without -multiuser-server, clients of a second user would wait until all clients of the first user have ended. The GPU
-// is allocated to the daemon's claims, whose containers may run as different users.
-func start(program Program, folder string, c configuration, lock *os.File, allowed timeouts) (*control, error) {
+func start(ctx context.Context, program Program, folder string, c configuration, lock *os.File, allowed timeouts) (*control, error) {
 	pipe, logs, libraries := filepath.Join(folder, pipeName), filepath.Join(folder, logName), filepath.Join(folder, libName)
 	if err := program.link(libraries); err != nil {
 		return nil, fmt.Errorf("link the driver's libraries: %w", err)
@@ -91,15 +95,25 @@ func start(program Program, folder string, c configuration, lock *os.File, allow
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return nil, err
 	}
+	programs := filepath.Dir(program.Path)
 	d := &control{program: program.Path, timeouts: allowed, output: &tail{}, done: make(chan struct{})}
 	d.env = []string{
-		"PATH=" + filepath.Dir(program.Path) + ":/usr/sbin:/usr/bin:/sbin:/bin",
+		"PATH=" + programs + ":" + filepath.Join(programs, "../sbin") + ":/usr/sbin:/usr/bin:/sbin:/bin",
 		"LD_LIBRARY_PATH=" + libraries,
 		"CUDA_MPS_PIPE_DIRECTORY=" + pipe,
 		"CUDA_MPS_LOG_DIRECTORY=" + logs,
 		"CUDA_VISIBLE_DEVICES=" + c.Visible,
 	}
-	d.cmd = exec.Command(program.Path, "-f", "-multiuser-server")
+	help, err := d.call(ctx, "", "-h")
+	if err != nil {
+		return nil, err
+	}
+	d.cmd = exec.Command(program.Path, "-f")
+	if strings.Contains(help, multiuserOption) {
+		d.cmd.Args = append(d.cmd.Args, multiuserOption)
+	} else {
+		klog.FromContext(ctx).Info("The driver's daemon serves one user at a time: containers of another user wait until those of the first have ended")
+	}
 	// A client may connect before the first command completes: the environment sets the limits from the start.
 	d.cmd.Env = append(d.env, c.environment()...)
 	d.cmd.Stdout, d.cmd.Stderr = d.output, d.output
@@ -146,16 +160,21 @@ func (c configuration) environment() []string {
 
 // command executes one line in the daemon and returns its output.
 func (d *control) command(ctx context.Context, line string) (string, error) {
+	return d.call(ctx, line+"\n")
+}
+
+// call runs the program with the arguments and the input, and returns its output.
+func (d *control) call(ctx context.Context, input string, arguments ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeouts.command)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, d.program)
+	cmd := exec.CommandContext(ctx, d.program, arguments...)
 	cmd.Env = d.env
-	cmd.Stdin = strings.NewReader(line + "\n")
+	cmd.Stdin = strings.NewReader(input)
 	cmd.WaitDelay = time.Second
 	output, err := cmd.CombinedOutput()
 	answer := strings.TrimSpace(string(output))
 	if err != nil {
-		return "", fmt.Errorf("%s: %w%s", line, err, formatOutput(answer))
+		return "", fmt.Errorf("%s: %w%s", strings.TrimSpace(input+strings.Join(arguments, " ")), err, formatOutput(answer))
 	}
 	return answer, nil
 }
@@ -180,7 +199,7 @@ func (d *control) ready(ctx context.Context) error {
 }
 
 // startServer starts the daemon's server before any client connects. In exclusive-process mode the first process on the
-// GPU excludes all others, so the server must precede any program that bypasses the daemon. With -multiuser-server the
+// GPU excludes all others, so the server must precede any program that bypasses the daemon. With multiuserOption the
 // single server runs as root.
 func (d *control) startServer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeouts.start)
@@ -210,7 +229,8 @@ func (d *control) startServer(ctx context.Context) error {
 // errNoServer means that the daemon has no server.
 var errNoServer = errors.New("the daemon starts no server")
 
-// active returns nil if a server has the devices and accepts clients.
+// active returns nil if a server has the devices and accepts clients. Driver 535 has no command for that: a server that
+// is listed is taken for active, and clients of one that still starts wait.
 func (d *control) active(ctx context.Context) error {
 	servers, err := d.servers(ctx)
 	if err != nil {
@@ -220,7 +240,8 @@ func (d *control) active(ctx context.Context) error {
 		return errNoServer
 	}
 	status, err := d.command(ctx, "get_server_status "+servers[0])
-	if err == nil && !strings.EqualFold(status, "active") {
+	unknown := strings.HasPrefix(status, "Unknown command")
+	if err == nil && !unknown && !strings.EqualFold(status, "active") {
 		err = fmt.Errorf("the daemon's server %s is not active%s", servers[0], formatOutput(status))
 	}
 	return err
@@ -258,14 +279,12 @@ func (d *control) quit(ctx context.Context) error {
 	select {
 	case <-d.done:
 	default:
-		// The daemon waits for its clients; the timeout bounds that wait.
-		if _, err := d.command(ctx, "quit"); err != nil {
-			errs = append(errs, err)
-		}
+		// The daemon waits for its clients; the timeout bounds that wait. The command can fail although the daemon ends: its connection ends with it.
+		_, failure := d.command(ctx, "quit")
 		select {
 		case <-d.done:
 		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("the daemon does not end within %v: killing it", d.timeouts.quit), d.cmd.Process.Kill())
+			errs = append(errs, failure, fmt.Errorf("the daemon does not end within %v: killing it", d.timeouts.quit), d.cmd.Process.Kill())
 			<-d.done
 		}
 	}

@@ -28,6 +28,8 @@ const (
 	folderVariable = "TESSERA_TEST_FOLDER"
 	// stageVariable is the folder through which the tests control the fake program.
 	stageVariable = "TESSERA_TEST_STAGE"
+	// testdataVariable is the folder with what NVIDIA's programs print.
+	testdataVariable = "TESSERA_TEST_DATA"
 	// quitVariable is how long a daemon may take to end, by default as long as everything else.
 	quitVariable = "TESSERA_TEST_QUIT"
 )
@@ -89,10 +91,24 @@ func longTimeouts() timeouts {
 	return timeouts{start: harness.Patience, command: harness.Patience, quit: harness.Patience}
 }
 
+// release returns the driver whose program is played: 580, or that in the stage's file.
+func release(stage string) string {
+	text, err := os.ReadFile(filepath.Join(stage, "release"))
+	if err != nil {
+		return "580"
+	}
+	return string(text)
+}
+
 // standIn implements nvidia-cuda-mps-control as its manual describes it, and strictly: an unknown line is an error.
 func standIn(stage string) error {
 	socket := filepath.Join(os.Getenv("CUDA_MPS_PIPE_DIRECTORY"), "control")
-	if !slices.Contains(os.Args, "-f") {
+	switch arguments := strings.Join(os.Args[1:], " "); {
+	case arguments == "-h":
+		help, err := os.ReadFile(filepath.Join(os.Getenv(testdataVariable), "help-"+release(stage)+".txt"))
+		fmt.Print(string(help))
+		return err
+	case arguments == "", arguments != "-f" && release(stage) != "580": // options that are not known are ignored, with -f
 		return queryDaemon(socket)
 	}
 	if text, err := os.ReadFile(filepath.Join(stage, "refuse")); err == nil {
@@ -182,6 +198,8 @@ func (c *character) respond(words []string) (string, error) {
 			pids = append(pids, strconv.Itoa(s.Process.Pid)+"\n")
 		}
 		return strings.Join(pids, ""), nil
+	case verb == "get_server_status" && release(c.stage) == "535":
+		return `Unknown command "get_server_status"`, nil
 	case verb == "get_server_status" && len(arguments) == 1:
 		return "ACTIVE\n", nil
 	case verb == "connect", verb == "start_server" && slices.Equal(arguments, []string{"-uid", "0"}):

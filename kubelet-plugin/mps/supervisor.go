@@ -183,7 +183,7 @@ func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	if err != nil {
 		return fmt.Errorf("find nvidia-cuda-mps-control: %w", err)
 	}
-	d, err := start(program, s.Folder, c, s.lock, s.timeouts)
+	d, err := start(ctx, program, s.Folder, c, s.lock, s.timeouts)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,11 @@ func newStage(t *testing.T, settings ...string) *stage {
 func (s *stage) install() {
 	s.t.Helper()
 	// A program with the race detector sleeps for a second before it exits, unless configured otherwise.
-	program := "#!/bin/sh\nexport GORACE=atexit_sleep_ms=0 " + roleVariable + "=control " + stageVariable + "='" + s.dir + "'\nexec '" + os.Args[0] + "' \"$@\"\n"
+	data, err := filepath.Abs("testdata")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	program := "#!/bin/sh\nexport " + testdataVariable + "='" + data + "' GORACE=atexit_sleep_ms=0 " + roleVariable + "=control " + stageVariable + "='" + s.dir + "'\nexec '" + os.Args[0] + "' \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(s.dir, "nvidia-cuda-mps-control"), []byte(program), 0o755); err != nil {
 		s.t.Fatal(err)
 	}
@@ -192,7 +196,7 @@ func TestSupervisorServesUnderLimits(t *testing.T) {
 	if seen.Pod != "pod-1" || seen.Restarts != 0 || seen.LastError != "" {
 		t.Errorf("state of a daemon that serves: %+v", seen)
 	}
-	if !strings.HasSuffix(s.read("daemon"), "-f -multiuser-server") {
+	if !strings.HasSuffix(s.read("daemon"), "-f "+multiuserOption) {
 		t.Errorf("the daemon was started as %q", s.read("daemon"))
 	}
 	for _, want := range []string{
@@ -216,6 +220,31 @@ func TestSupervisorServesUnderLimits(t *testing.T) {
 }
 
 // A second claim has other limits: running servers get them too, and no client loses its connection.
+// Programs of older drivers have no option for several users, and end with it; that of 535 has no command for the state of a server.
+func TestSupervisorRunsOlderDrivers(t *testing.T) {
+	for _, driver := range []string{"535", "550"} {
+		t.Run(driver, func(t *testing.T) {
+			s := newStage(t)
+			if err := os.WriteFile(filepath.Join(s.dir, "release"), []byte(driver), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.configure(limited)
+			if seen := s.await(limited); seen.Restarts != 0 || seen.LastError != "" {
+				t.Errorf("state of a daemon that serves: %+v", seen)
+			}
+			if !strings.HasSuffix(s.read("daemon"), " -f") {
+				t.Errorf("the daemon was started as %q", s.read("daemon"))
+			}
+			if err := s.signal(syscall.SIGTERM); err != nil {
+				t.Error(err)
+			}
+			if log := s.log.String(); !strings.Contains(log, "one user at a time") {
+				t.Errorf("the log does not name the restriction:\n%s", log)
+			}
+		})
+	}
+}
+
 func TestSupervisorFollowsLimits(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)

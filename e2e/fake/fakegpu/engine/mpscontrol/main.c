@@ -12,8 +12,13 @@
 
 struct control control = {.quit = -1, .percentage = 100};
 
-static const char usage[] = "usage: nvidia-cuda-mps-control [-d | -f] [-multiuser-server | -M] | -v\n"
-			    "Without an option, commands are read from standard input.\n";
+/* As driver 580 prints it, without the commands. */
+static const char usage[] = "nvidia-cuda-mps-control [options] [command]\n"
+			    "OPTIONS:\n"
+			    "  -h,--help                Print this message\n"
+			    "  -d,--daemon              Setup the daemon in the background\n"
+			    "  -f,--forground           Setup the daemon in the foreground\n"
+			    "  -M,--multiuser-server    Enable multi-user mode\n";
 
 /* background starts the daemon in a new session and waits until it listens. */
 static int background(void)
@@ -48,7 +53,10 @@ int main(int count, char **arguments)
 			detached = true;
 		else if (!strcmp(flag, "-M") || !strcmp(flag, "-multiuser-server"))
 			control.multiuser = true;
-		else if (!strcmp(flag, "-v")) {
+		else if (!strcmp(flag, "-h") || !strcmp(flag, "-help")) {
+			fputs(usage, stdout);
+			return 0;
+		} else if (!strcmp(flag, "-v")) {
 			puts("CUDA MPS Control binary version: 13000");
 			return 0;
 		} else {

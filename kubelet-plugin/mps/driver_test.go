@@ -1,0 +1,87 @@
+package mps
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestNVIDIAsPrograms runs nvidia-cuda-mps-control of NVIDIA's drivers as Debian packages them: it starts, has the limits, refuses wrong ones, starts no server
+// without a GPU, ends, and starts over what a killed one left.
+func TestNVIDIAsPrograms(t *testing.T) {
+	roots := os.Getenv("TESSERA_DRIVER_ROOTS")
+	if roots == "" {
+		t.Skip("NVIDIA's programs are not in the repository: make test-driver downloads them")
+	}
+	libraries, err := filepath.Glob(filepath.Join(roots, "*/usr/lib/*/nvidia/current/libcuda.so.*.*"))
+	if err != nil || len(libraries) == 0 {
+		t.Fatalf("no drivers in %s: %v", roots, err)
+	}
+	for _, library := range libraries {
+		_, driver, _ := strings.Cut(filepath.Base(library), ".so.")
+		root, _, _ := strings.Cut(library, "/usr/lib/")
+		t.Run(driver, func(t *testing.T) {
+			superviseProgram(t, Program{
+				Path: filepath.Join(root, "usr/bin/nvidia-cuda-mps-control"), Libraries: []Library{{Name: "libcuda.so.1", Target: library}},
+			})
+		})
+	}
+}
+
+func superviseProgram(t *testing.T, program Program) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	folder, err := os.MkdirTemp("", "mps") // the path of a socket is limited in length
+	must(err)
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	lock, err := os.Create(filepath.Join(folder, lockName))
+	must(err)
+	defer lock.Close()
+	c := configuration{Name: "mps-gpu", GPU: "gpu", Visible: "GPU-1", ActiveThreadPercentage: 40, PinnedMemoryBytes: 3 << 30}
+	begin := func() *control {
+		d, err := start(t.Context(), program, folder, c, lock, longTimeouts())
+		must(err)
+		must(d.ready(t.Context()))
+		return d
+	}
+	d := begin()
+	must(d.cmd.Process.Signal(syscall.SIGKILL))
+	<-d.done
+	if _, err := os.Lstat(filepath.Join(folder, pipeName, "control")); err != nil {
+		t.Errorf("a killed daemon leaves its socket: %v", err)
+	}
+	d = begin()
+	if slices.Contains(d.cmd.Args, multiuserOption) != strings.HasPrefix(filepath.Base(program.Libraries[0].Target), "libcuda.so.580") {
+		t.Errorf("started as %q", d.cmd.Args)
+	}
+	must(d.applyLimits(t.Context(), configuration{}, c))
+	for _, refused := range []limit{
+		{what: "active_thread_percentage", value: "150", shown: "150.0"},
+		{what: "device_pinned_mem_limit", device: "x", value: "1G", shown: "1G"},
+	} {
+		if err := d.setLimit(t.Context(), refused, ""); err == nil {
+			t.Errorf("%v was set", refused)
+		}
+	}
+	if err := d.active(t.Context()); !errors.Is(err, errNoServer) {
+		t.Errorf("the server: got %v, want %v", err, errNoServer)
+	}
+	if _, err := d.command(t.Context(), "start_server -uid 0"); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the driver's server is found, and ends without a GPU", func() bool {
+		d.output.mu.Lock()
+		defer d.output.mu.Unlock()
+		return strings.Contains(string(d.output.kept), "no CUDA-capable device is detected")
+	})
+	must(d.quit(t.Context()))
+}
