@@ -68,12 +68,12 @@ func TestCrowdedFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for at, args := range map[string][]string{
-		"/usr/lib64":              {UpdateLDCache, "--folder", "/usr/lib64"},
-		"/usr/lib64/glibc-hwcaps": {UpdateLDCache, "--folder", "/usr/lib64"},
-		"/etc/ld.so.conf.d":       {UpdateLDCache, "--folder", "/usr/lib64"},
-		"/usr/local/cuda/compat":  {EnableCUDACompat, "--host-driver-version=580.65.06"},
-	} {
+	update, enable := []string{UpdateLDCache, "--folder", "/usr/lib64"}, []string{EnableCUDACompat, "--host-driver-version=580.65.06"}
+	for _, test := range []struct {
+		at   string
+		args []string
+	}{{"/usr/lib64", update}, {"/usr/lib64/glibc-hwcaps", update}, {"/etc/ld.so.conf.d", update}, {"/usr/local/cuda/compat", enable}} {
+		at, args := test.at, test.args
 		crowd.folder(path.Dir(at))
 		crowd.write(confPath, "include /etc/ld.so.conf.d/*.conf\n")
 		crowd.link("/crowd", at)
