@@ -95,7 +95,7 @@ test-upstream: lab ## Kubernetes' test cases of the scheduler, with our plugin i
 	$(GO) -C e2e/tests/upstream test -run '^$$' -bench '^BenchmarkUpstream$$' -benchtime 1x -timeout 30m .
 
 .PHONY: test-driver
-test-driver: ## the MPS programs of NVIDIA's drivers in Debian's archive, which is downloaded from, under the agent's supervision
+test-driver: ## the MPS programs of NVIDIA's drivers 535 and 550, downloaded from Debian's archive, under the agent's supervision
 	e2e/tests/driver/packages.sh '$(CACHE)/driver'
 	TESSERA_DRIVER_ROOTS='$(CACHE)/driver' $(GO) test -count=1 -v -run '^TestNVIDIAsPrograms$$' ./kubelet-plugin/mps
 

@@ -189,10 +189,8 @@ func withGPU[T any](ctx context.Context, s *Session, gpuName string, f func(*gpu
 	return f(known)
 }
 
-const (
-	// closeTimeout is how long Close waits for calls in progress.
-	closeTimeout = 10 * time.Second
-)
+// closeTimeout is how long Close waits for calls in progress.
+const closeTimeout = 10 * time.Second
 
 // useConnection keeps the connection from changing and the MIG modes from being set; the caller calls leaveConnection.
 func (s *Session) useConnection(ctx context.Context) error {

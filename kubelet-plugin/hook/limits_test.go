@@ -73,15 +73,14 @@ func TestCrowdedFolder(t *testing.T) {
 		at   string
 		args []string
 	}{{"/usr/lib64", update}, {"/usr/lib64/glibc-hwcaps", update}, {"/etc/ld.so.conf.d", update}, {"/usr/local/cuda/compat", enable}} {
-		at, args := test.at, test.args
-		crowd.folder(path.Dir(at))
+		crowd.folder(path.Dir(test.at))
 		crowd.write(confPath, "include /etc/ld.so.conf.d/*.conf\n")
-		crowd.link("/crowd", at)
-		log, err := crowd.try(args...)
+		crowd.link("/crowd", test.at)
+		log, err := crowd.try(test.args...)
 		if (err == nil || !strings.Contains(err.Error(), "more than")) && !strings.Contains(log, "more than") {
-			t.Errorf("%s: %v, logged %q", at, err, log)
+			t.Errorf("%s: %v, logged %q", test.at, err, log)
 		}
-		if err := os.Remove(filepath.Join(crowd.root, at)); err != nil {
+		if err := os.Remove(filepath.Join(crowd.root, test.at)); err != nil {
 			t.Fatal(err)
 		}
 	}

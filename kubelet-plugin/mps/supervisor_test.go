@@ -219,7 +219,6 @@ func TestSupervisorServesUnderLimits(t *testing.T) {
 	}
 }
 
-// A second claim has other limits: running servers get them too, and no client loses its connection.
 // Programs of older drivers have no option for several users, and end with it; that of 535 has no command for the state of a server.
 func TestSupervisorRunsOlderDrivers(t *testing.T) {
 	for _, driver := range []string{"535", "550"} {
@@ -245,6 +244,7 @@ func TestSupervisorRunsOlderDrivers(t *testing.T) {
 	}
 }
 
+// A second claim has other limits: running servers get them too, and no client loses its connection.
 func TestSupervisorFollowsLimits(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,8 +12,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
@@ -63,15 +63,17 @@ func createRendered(t *testing.T, namespace string) int {
 	must(err)
 	text, err := os.ReadFile(filepath.Join(source, "installer", "render", "testdata", "default.yaml"))
 	must(err)
+	objects, err := cluster.Decode(text)
+	must(err)
 	_, err = shared.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	must(err)
 	api, count := shared.client.CoreV1().Pods(namespace), 0
-	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
-		var workload appsv1.DaemonSet // a Deployment has the same template
-		must(yaml.Unmarshal(document, &workload))
-		if workload.Kind != "DaemonSet" && workload.Kind != "Deployment" {
+	for _, object := range objects {
+		if object.GetKind() != "DaemonSet" && object.GetKind() != "Deployment" {
 			continue
 		}
+		var workload appsv1.DaemonSet // a Deployment has the same template
+		must(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &workload))
 		count++
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: workload.Name, Labels: workload.Spec.Template.Labels},

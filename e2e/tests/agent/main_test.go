@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"k8s.io/client-go/kubernetes"
@@ -20,6 +21,8 @@ type world struct {
 	// product is the agent as shipped. agent is the same, with the race detector if the tests use it. crashing has
 	// crash points in addition. hook is the CDI hook.
 	product, agent, crashing, hook string
+	// promql builds Prometheus' engine for tests, once, and returns its path.
+	promql func() (string, error)
 }
 
 // shared is set before the first test.
@@ -39,6 +42,10 @@ func TestMain(m *testing.M) {
 // build builds the programs from the current source.
 func (w *world) build(ctx context.Context, dir string) error {
 	var err error
+	w.promql = sync.OnceValues(func() (string, error) {
+		path := filepath.Join(dir, "promql")
+		return path, harness.BuildIn(ctx, "e2e/tests/promql", path, ".")
+	})
 	build := func(name string, args ...string) string {
 		path := filepath.Join(dir, name)
 		err = errors.Join(err, harness.Build(ctx, path, args...))

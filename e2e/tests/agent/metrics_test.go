@@ -166,21 +166,15 @@ type outcome struct {
 	}
 }
 
-// newPrometheus builds the evaluator of queries. target are labels of the target in addition to its namespace.
+// newPrometheus returns the evaluator of queries. target are labels of the target in addition to its namespace.
 func newPrometheus(t *testing.T, target map[string]string) prometheus {
 	t.Helper()
-	source, err := binaries.Source()
+	program, err := shared.promql()
 	if err != nil {
 		t.Fatal(err)
 	}
 	target["namespace"] = "tessera-system"
-	p := prometheus{t: t, program: filepath.Join(t.TempDir(), "promql"), target: target}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", p.program, ".")
-	build.Dir = filepath.Join(source, "e2e", "tests", "promql")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", build.Dir, err, out)
-	}
-	return p
+	return prometheus{t: t, program: program, target: target}
 }
 
 // ask evaluates all queries after the scrapes, which are 30 s apart.

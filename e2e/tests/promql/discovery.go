@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/config"
@@ -72,7 +73,7 @@ func discover(ctx context.Context, job *config.ScrapeConfig, kubeconfig string, 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	updates := make(chan []*targetgroup.Group)
 	go d.Run(ctx, updates)
