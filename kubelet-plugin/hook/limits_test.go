@@ -49,6 +49,20 @@ func TestLimitsOfTheConfiguration(t *testing.T) {
 	}
 }
 
+// Libraries are counted in all folders together, and variants of libraries are libraries.
+func TestLimitOfLibraries(t *testing.T) {
+	t.Setenv("TMPDIR", "/dev/shm") // in memory, the files take a tenth of a second
+	b := newBundle(t)
+	for i := range maxLibraries {
+		b.link("x", fmt.Sprintf("/usr/lib64/glibc-hwcaps/x86-64-v3/lib%d.so", i))
+	}
+	b.run(UpdateLDCache, "--folder", "/usr/lib64")
+	b.link("x", "/usr/lib64/libx.so")
+	if _, err := b.try(UpdateLDCache, "--folder", "/usr/lib64"); err == nil || !strings.Contains(err.Error(), "libraries") {
+		t.Errorf("%d libraries: got %v, want an error", maxLibraries+1, err)
+	}
+}
+
 // The drop-in of the compatibility libraries is bounded as well.
 func TestLargeCompatDropIn(t *testing.T) {
 	b := newBundle(t)
@@ -89,24 +103,18 @@ func TestCrowdedFolder(t *testing.T) {
 // A hook opens many files, and a process has few descriptors.
 func TestNoDescriptorStaysOpen(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // finalizers would close them
-	open := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(entries)
-	}
 	b := newBundle(t)
 	b.write("/etc/debian_version", "12")
 	b.write(confPath, "include /etc/ld.so.conf.d/*.conf\n")
 	b.write("/etc/ld.so.conf.d/libc.conf", "/usr/local/lib\n")
 	b.write("/usr/local/lib/libx.so.1", string(sharedLibrary()))
+	b.link("../../lib64/glibc-hwcaps/x86-64-v3/liby.so.1", "/usr/local/lib/liby.so")
 	b.write("/usr/lib64/glibc-hwcaps/x86-64-v3/liby.so.1", string(sharedLibrary()))
 	b.write(compatFolder+"/libcuda.so.590.10.01", string(compatLibrary(t, `{"Format":1,"CUDA Version":"13.0","Driver":[580],"Device":[1]}`)))
 	everyHook(b) // opens what the process keeps
-	before := open()
+	before := descriptors(t)
 	everyHook(b)
-	if after := open(); after != before {
+	if after := descriptors(t); after != before {
 		t.Errorf("%d descriptors are open, before %d", after, before)
 	}
 }

@@ -47,6 +47,9 @@ func TestVolumesAreNotChanged(t *testing.T) {
 			if touched := volume != "/lib"; touched != strings.Contains(log, "it is on a volume, which is not changed") {
 				t.Errorf("logged %q, want a warning: %v", log, touched)
 			}
+			if unlisted := volume == "/etc" || volume == "/etc/ld.so.conf.d"; unlisted != strings.Contains(log, UpdateLDCache+": warning: make folder") {
+				t.Errorf("logged %q, want a warning about %s: %v", log, driverDropIn, unlisted)
+			}
 			if _, err := os.Lstat(filepath.Join(b.root, "etc/ld.so.cache")); err != nil {
 				t.Errorf("the cache: %v", err)
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/internal/host/namespacetest"
 )
 
 // bundle is a container in the layout of a runtime, with a root file system to fill.
@@ -247,6 +250,55 @@ func TestRemove(t *testing.T) {
 	for name, want := range map[string]error{"/etc/file": nil, "/etc/none": nil, "/none/none": nil, "/etc/folder": unix.EISDIR, "/etc/other/x": unix.ENOTDIR} {
 		if err := r.remove(name); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", name, err, want)
+		}
+	}
+}
+
+// A file on a volume is not removed, and one that is not there needs no removal.
+func TestRemoveOnAVolume(t *testing.T) {
+	if !namespacetest.InMountNamespace(t) {
+		return
+	}
+	b := newBundle(t)
+	b.folder("/etc")
+	volume := filepath.Join(b.root, "etc")
+	mount(t, t.TempDir(), volume, "", unix.MS_BIND)
+	b.write("/etc/file", "")
+	r, err := openRoot(b.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	for name, want := range map[string]error{"/etc/file": unix.EXDEV, "/etc/none": nil} {
+		if err := r.remove(name); !errors.Is(err, want) {
+			t.Errorf("%s: got %v, want %v", name, err, want)
+		}
+	}
+	if err := unix.Unmount(volume, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReadAt checks the contract of io.ReaderAt on a file.
+func TestReadAt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("12345"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, test := range []struct {
+		at, size int
+		want     string
+		err      error
+	}{{0, 5, "12345", nil}, {1, 2, "23", nil}, {3, 3, "45", io.EOF}, {5, 1, "", io.EOF}} {
+		text := make([]byte, test.size)
+		n, err := descriptor(file.Fd()).ReadAt(text, int64(test.at))
+		if string(text[:n]) != test.want || !errors.Is(err, test.err) {
+			t.Errorf("%d bytes at %d: got %q, %v, want %q, %v", test.size, test.at, text[:n], err, test.want, test.err)
 		}
 	}
 }

@@ -27,6 +27,7 @@ func TestCreateSymlinks(t *testing.T) {
 		"at a relative path":    {func(bundle) {}, "usr/lib64/libcuda.so.1", "usr/lib64/libcuda.so.1", ""},
 		"above the root":        {func(bundle) {}, "/../../../lib64/libcuda.so.1", "lib64/libcuda.so.1", ""},
 		"at the root":           {func(bundle) {}, "/", "", "exists"},
+		"at the relative root":  {func(bundle) {}, ".", "", "exists"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
