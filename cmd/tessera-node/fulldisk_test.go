@@ -8,9 +8,11 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/internal/host/namespacetest"
 )
 
-// limitedDisk mounts a small file system at the folder and returns functions that fill it and that make it read-only or writable.
+// limitedDisk mounts a small file system at the folder, in the mount namespace of the test, and returns functions that fill it and that make it read-only or writable.
 func limitedDisk(t *testing.T, folder string) (fill func(), readOnly func(on bool)) {
 	t.Helper()
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -22,7 +24,7 @@ func limitedDisk(t *testing.T, folder string) (fill func(), readOnly func(on boo
 		}
 	}
 	mount(0)
-	t.Cleanup(func() {
+	t.Cleanup(func() { // so that the folder can be removed
 		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
@@ -50,6 +52,9 @@ func limitedDisk(t *testing.T, folder string) (fill func(), readOnly func(on boo
 
 // Releasing a claim needs no space: otherwise no pod with a GPU could end on a node with a full disk.
 func TestUnprepareOnFullDisk(t *testing.T) {
+	if !namespacetest.InMountNamespace(t) {
+		return
+	}
 	h := newMachine(t)
 	before := h.kernel.State()
 	fillClaims, _ := limitedDisk(t, filepath.Join(h.top, "claims"))
@@ -77,6 +82,9 @@ func TestUnprepareOnFullDisk(t *testing.T) {
 
 // On a read-only disk the record cannot be removed: Unprepare changes nothing and names the cause, and succeeds when the disk is writable again.
 func TestUnprepareOnReadOnlyDisk(t *testing.T) {
+	if !namespacetest.InMountNamespace(t) {
+		return
+	}
 	h := newMachine(t)
 	before := h.kernel.State()
 	_, claimsReadOnly := limitedDisk(t, filepath.Join(h.top, "claims"))
