@@ -24,30 +24,51 @@ func (c config) daemons(client kubernetes.Interface) *mps.Pods {
 	})
 }
 
-// daemonPeriod is the interval at which the states of the daemons are read. CUDA programs fail with their daemon, and the claim
-// of a pod that ends can be deleted before the Event is written. kubelet checks pods once per second.
-const daemonPeriod = 250 * time.Millisecond
+const (
+	// daemonPeriod is the interval at which the states of the daemons are read. CUDA programs fail with their daemon, and the claim
+	// of a pod that ends can be deleted before the Event is written. kubelet checks pods once per second.
+	daemonPeriod = 250 * time.Millisecond
+	// noDaemonPeriod replaces it while there are none. A daemon is listed from before its pod is created, and a pod takes about a
+	// second to start.
+	noDaemonPeriod = time.Second
+)
 
-// watchDaemons reports the restart of a daemon in the status of its claims, and requests a reconciliation after one stopped
-// serving, because its pod can be missing. Restarts while no agent runs are not reported.
+// watchDaemons follows the daemons until ctx ends. Restarts while no agent runs are not reported.
 func (a *agent) watchDaemons(ctx context.Context) error {
 	known := map[string]watched{}
-	return a.liveness.Repeat(ctx, daemonPeriod, func(ctx context.Context) {
-		states, err := a.daemons.States()
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "MPS daemons not listed, retrying")
+	for {
+		end := a.liveness.Begin()
+		known = a.followAll(ctx, known)
+		end()
+		pause := daemonPeriod
+		if len(known) == 0 {
+			pause = noDaemonPeriod
 		}
-		now := map[string]watched{}
-		for _, s := range states {
-			now[s.Name] = a.follow(ctx, known[s.Name], s)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
 		}
-		for name, before := range known {
-			if _, listed := now[name]; !listed && before.Serving {
-				a.requestReconcile()
-			}
+	}
+}
+
+// followAll reports the restart of a daemon in the status of its claims, and requests a reconciliation after one stopped serving,
+// because its pod can be missing. It compares the daemons with what was observed before, and returns what is observed now.
+func (a *agent) followAll(ctx context.Context, before map[string]watched) map[string]watched {
+	states, err := a.daemons.States()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "MPS daemons not listed, retrying")
+	}
+	now := map[string]watched{}
+	for _, s := range states {
+		now[s.Name] = a.follow(ctx, before[s.Name], s)
+	}
+	for name, b := range before {
+		if _, listed := now[name]; !listed && b.Serving {
+			a.requestReconcile()
 		}
-		known = now
-	})
+	}
+	return now
 }
 
 // watched is the observed state of a daemon.

@@ -14,8 +14,8 @@ import (
 
 const (
 	// waitDuration is how long one wait for an event holds the connection, and so how long it delays Reopen, Close and
-	// Disconnected.
-	waitDuration = 250 * time.Millisecond
+	// Disconnected; each wait wakes the process.
+	waitDuration = time.Second
 	// registerPeriod is the interval at which the registration of GPUs that could not be registered is retried.
 	registerPeriod = time.Second
 	// maxEventsPerWait is the maximum number of events that are taken while the connection is held once.
