@@ -88,6 +88,7 @@ test-long: lab $(GINKGO) ## faults and inputs that take minutes to hours each: t
 	TESSERA_ROOTS=100000 $(GO) test -count=1 -timeout 60m -v -run '^TestHostileRoots$$' ./kubelet-plugin/hook
 	$(GO) test -count=1 -timeout 0 -run '^TestHostilePools$$' ./scheduler-plugin/index -pools 1000000
 	$(GO) run ./e2e/repo/mutate ./kubelet-plugin/hook ./kubelet-plugin/checkpoint ./kubelet-plugin/prepare
+	$(GO) test -count=1 -timeout 0 -v -run '^TestPolicyMutants$$' ./e2e/repo/verify -policy-mutants 150
 	$(SPECS) --timeout 60m --label-filter 'long || install' --procs 2 ./e2e/tests/installation
 
 .PHONY: test-upstream

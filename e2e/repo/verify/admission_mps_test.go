@@ -54,13 +54,19 @@ func TestAgentMakesItsOwnDaemonsOnly(t *testing.T) {
 		// want is a part of the refusal; empty when the write passes.
 		want string
 	}{
-		"makes its own":               {agent, admission.Create, "", daemonPod(), nil, ""},
-		"deletes its own":             {agent, admission.Delete, "", nil, daemonPod(), ""},
-		"makes another node's":        {agent, admission.Create, "", daemonPod(on("node2")), nil, "the agent on node node1 may not create or delete a pod on node node2: set spec.nodeName to node1"},
-		"makes one for the scheduler": {agent, admission.Create, "", daemonPod(on("")), nil, "may not create or delete a pod on any node"},
-		"deletes another node's":      {agent, admission.Delete, "", nil, daemonPod(on("node2")), "may not create or delete a pod on node node2"},
-		"deletes an agent":            {agent, admission.Delete, "", nil, daemonPod(lookalike), "create and delete only pods of MPS daemons"},
-		"makes another pod":           {agent, admission.Create, "", daemonPod(unlabelled), nil, "create and delete only pods of MPS daemons"},
+		"makes its own":   {agent, admission.Create, "", daemonPod(), nil, ""},
+		"deletes its own": {agent, admission.Delete, "", nil, daemonPod(), ""},
+		"makes one of a NodeConfig": {agent, admission.Create, "", daemonPod(mount(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "tessera-node-config-h100"}}})), nil, ""},
+		"makes one with a value in its environment": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) {
+			p.Spec.Containers[0].Env = append(p.Spec.Containers[0].Env, corev1.EnvVar{Name: "A", Value: "b"})
+		}), nil, ""},
+		"makes one without an account": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "" }), nil, ""},
+		"makes another node's":         {agent, admission.Create, "", daemonPod(on("node2")), nil, "the agent on node node1 may not create or delete a pod on node node2: set spec.nodeName to node1"},
+		"makes one for the scheduler":  {agent, admission.Create, "", daemonPod(on("")), nil, "may not create or delete a pod on any node"},
+		"deletes another node's":       {agent, admission.Delete, "", nil, daemonPod(on("node2")), "may not create or delete a pod on node node2"},
+		"deletes an agent":             {agent, admission.Delete, "", nil, daemonPod(lookalike), "create and delete only pods of MPS daemons"},
+		"makes another pod":            {agent, admission.Create, "", daemonPod(unlabelled), nil, "create and delete only pods of MPS daemons"},
 		"makes one with rights": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "tessera-node" }), nil,
 			"no rights at the API server"},
 		"makes one with a token": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = &yes }), nil,
@@ -77,6 +83,8 @@ func TestAgentMakesItsOwnDaemonsOnly(t *testing.T) {
 		}), nil, "no environment from Secrets"},
 		"mounts another ConfigMap": {agent, admission.Create, "", daemonPod(mount(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "other"}}})), nil, "its ConfigMaps must have the name tessera-node-config"},
+		"mounts another ConfigMap whose name ends alike": {agent, admission.Create, "", daemonPod(mount(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: "other-tessera-node-config-"}}})), nil, "its ConfigMaps must have the name tessera-node-config"},
 		"pulls with a secret": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) {
 			p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "other"}}
 		}), nil, "the pull secrets of an MPS daemon must be some of []"},

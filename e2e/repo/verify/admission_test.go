@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -180,14 +181,22 @@ func (c policyProgram) failing(t *testing.T, write *admission.VersionedAttribute
 // newPolicy prepares a policy with the API server's own compiler.
 func newPolicy(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy) policyProgram {
 	t.Helper()
-	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	program, err := compilePolicy(mutated(t, policy))
 	if err != nil {
 		t.Fatal(err)
+	}
+	return program
+}
+
+func compilePolicy(policy *admissionregistrationv1.ValidatingAdmissionPolicy) (policyProgram, error) {
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		return policyProgram{}, err
 	}
 	for _, v := range policy.Spec.Variables {
 		result := compiler.CompileAndStoreVariable(expression{v.Name, v.Expression, celgo.AnyType}, cel.OptionalVariableDeclarations{}, environment.StoredExpressions)
 		if result.Error != nil {
-			t.Fatalf("variable %s: %v", v.Name, result.Error)
+			return policyProgram{}, fmt.Errorf("variable %s: %w", v.Name, result.Error)
 		}
 	}
 	var conditions, validations, messages []cel.ExpressionAccessor
@@ -202,14 +211,14 @@ func newPolicy(t *testing.T, policy *admissionregistrationv1.ValidatingAdmission
 		}
 		messages = append(messages, expression{message, message, celgo.StringType})
 	}
+	var failed error
 	evaluate := func(list []cel.ExpressionAccessor) func(*testing.T, *admission.VersionedAttributes) []any {
 		compiled := compiler.CompileCondition(list, cel.OptionalVariableDeclarations{}, environment.StoredExpressions)
-		if errs := compiled.CompilationErrors(); len(errs) > 0 {
-			t.Fatalf("compile the policy: %v", errs)
-		}
+		failed = errors.Join(append(compiled.CompilationErrors(), failed)...)
 		return func(t *testing.T, write *admission.VersionedAttributes) []any { return results(t, compiled, write) }
 	}
-	return policyProgram{evaluate(conditions), evaluate(validations), evaluate(messages)}
+	program := policyProgram{evaluate(conditions), evaluate(validations), evaluate(messages)}
+	return program, failed
 }
 
 // results evaluates expressions for one write. An expression that fails rejects the write, so its error

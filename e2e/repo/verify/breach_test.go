@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -266,4 +267,84 @@ func fieldsOf(t *testing.T, object any) *unstructured.Unstructured {
 		t.Fatal(err)
 	}
 	return &unstructured.Unstructured{Object: fields}
+}
+
+// TestInstallerPodsCannotReachSecrets submits pods of validations and operations with every field changed, as the installer.
+func TestInstallerPodsCannotReachSecrets(t *testing.T) {
+	t.Parallel()
+	c := newCampaign(t, "installer-pods.gpu.tessera.dev", corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"))
+	installer := accountOf("tessera-installer", "")
+	for kind, account := range map[string]string{"tessera-validation": "tessera-validation", "tessera-operation": "tessera-driver"} {
+		validates := kind == "tessera-validation"
+		base := installerPod(kind, account, nil)
+		c.permit(t, attack{who: installer, operation: admission.Create, object: base})
+		c.permit(t, attack{who: installer, operation: admission.Update, object: base, previous: base})
+		mutations(t, base, []string{planted, kind, "tessera-driver", "tessera-installer", ""}, func(field string, pod *corev1.Pod) {
+			spec := pod.Spec
+			of := pod.Labels["app.kubernetes.io/name"]
+			other := of != kind || !strings.HasPrefix(pod.Name, kind+"-")
+			rights := spec.ServiceAccountName != account || spec.AutomountServiceAccountToken == nil || *spec.AutomountServiceAccountToken
+			secrets := slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil || v.Projected != nil || v.CSI != nil })
+			host := spec.HostNetwork || spec.HostPID || spec.HostIPC || slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil })
+			for _, container := range slices.Concat(spec.Containers, spec.InitContainers) {
+				secrets = secrets || len(container.EnvFrom) > 0 || !validates && slices.ContainsFunc(container.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.FieldRef == nil })
+				security := container.SecurityContext
+				host = host || security != nil && security.Privileged != nil && *security.Privileged
+			}
+			harmful := other || rights || secrets || validates && host
+			c.submit(t, field, attack{who: installer, operation: admission.Create, object: pod}, harmful)
+			c.submit(t, field, attack{who: installer, operation: admission.Update, object: pod, previous: base}, harmful)
+			if !harmful && len(spec.Containers) > 0 { // the API server refuses pods without containers
+				c.permit(t, attack{who: installer, operation: admission.Create, object: pod})
+			}
+			c.permit(t, attack{who: admin, operation: admission.Create, object: pod})
+		})
+	}
+	c.judge(t, 500)
+}
+
+// TestInstallerCannotChangeNodes submits Nodes with every field changed, as the installer.
+func TestInstallerCannotChangeNodes(t *testing.T) {
+	t.Parallel()
+	c := newCampaign(t, "installer-nodes.gpu.tessera.dev", corev1.SchemeGroupVersion.WithResource("nodes"), corev1.SchemeGroupVersion.WithKind("Node"))
+	installer := accountOf("tessera-installer", "")
+	base := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "node1", Labels: map[string]string{"zone": "a", "tessera.dev/ready": "true", "nvidia.com/gpu.present": "true"}, Annotations: map[string]string{"a": "b"},
+			Finalizers: []string{"a.example.com/b"}, OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: "a"}},
+		},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "theirs", Effect: corev1.TaintEffectNoSchedule}}},
+	}
+	foreign := func(n *corev1.Node) string {
+		labels := maps.Clone(n.Labels)
+		maps.DeleteFunc(labels, func(key, _ string) bool {
+			return strings.HasPrefix(key, "tessera.dev/") || strings.HasPrefix(key, "nvidia.com/")
+		})
+		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(taint corev1.Taint) bool { return taint.Key == v1alpha1.TaintNotReady })
+		return fmt.Sprint(labels, n.Annotations, n.Finalizers, n.OwnerReferences, n.Spec.Unschedulable, taints)
+	}
+	mutations(t, base, []string{planted, v1alpha1.TaintNotReady, ""}, func(field string, changed *corev1.Node) {
+		for _, edit := range []func(*corev1.Node){
+			func(*corev1.Node) {},
+			func(n *corev1.Node) { n.Labels["tessera.dev/ready"] = "false" },
+			func(n *corev1.Node) { delete(n.Labels, "nvidia.com/gpu.present") },
+			func(n *corev1.Node) { n.Labels["nvidia.com/gpu.count"] = "8" },
+		} {
+			previous := base.DeepCopy()
+			edit(previous)
+			harmful := foreign(changed) != foreign(previous)
+			for _, w := range []attack{
+				{who: installer, operation: admission.Update, object: changed, previous: previous},
+				{who: installer, operation: admission.Update, object: previous, previous: changed},
+			} {
+				c.submit(t, field, w, harmful)
+				if !harmful {
+					c.permit(t, w)
+				}
+				w.who = admin
+				c.permit(t, w)
+			}
+		}
+	})
+	c.judge(t, 100)
 }

@@ -118,6 +118,7 @@ func TestAGPUNodeIsWrittenByItsOwn(t *testing.T) {
 		"the installer changes the spec":        update(installer, whole, pool, ""),
 		"the installer deletes":                 {installer, whole, admission.Delete, nil, gpuNode(t, same), ""},
 		"the installer speaks for the agent":    update(installer, status, reported, "the installer may not write status.agent of a GPUNode"),
+		"the installer speaks for discovery":    update(installer, status, hardware, "the installer may not write status.hardware of a GPUNode"),
 		"the installer silences the agent":      update(installer, status, silent, "the installer may not write status.agent of a GPUNode"),
 		"an administrator does what it must do": update(admin, status, func(n *v1alpha1.GPUNode) { reported(n); phase(n) }, ""),
 		"so does an agent elsewhere":            update(&user.DefaultInfo{Name: "system:serviceaccount:other:tessera-node"}, status, phase, ""),
@@ -134,26 +135,28 @@ func TestPartsOfAGPUNodeAreWhatPoliciesCallThem(t *testing.T) {
 	}
 }
 
+// installerPod returns a pod as the installer creates it, after an edit, which may be nil.
+func installerPod(kind, account string, edit func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: kind + "-node1", Labels: map[string]string{"app.kubernetes.io/name": kind}},
+		Spec: corev1.PodSpec{
+			ServiceAccountName: account, AutomountServiceAccountToken: new(false),
+			Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}},
+		},
+	}
+	if edit != nil {
+		edit(p)
+	}
+	return p
+}
+
 func TestTheInstallerMakesPodsOfTwoKinds(t *testing.T) {
 	installer := accountOf("tessera-installer", "")
 	to := target{resource: corev1.SchemeGroupVersion.WithResource("pods"), kind: corev1.SchemeGroupVersion.WithKind("Pod")}
-	no, yes := false, true
-	pod := func(kind, account string, edit func(*corev1.Pod)) *corev1.Pod {
-		p := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: kind + "-node1", Labels: map[string]string{"app.kubernetes.io/name": kind}},
-			Spec: corev1.PodSpec{
-				ServiceAccountName: account, AutomountServiceAccountToken: &no,
-				Containers: []corev1.Container{{Name: "c", Env: []corev1.EnvVar{{Name: "A", Value: "b"}}}},
-			},
-		}
-		if edit != nil {
-			edit(p)
-		}
-		return p
-	}
+	pod := installerPod
 	host := func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
-		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
+		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	}
 	secret := func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}}}
