@@ -16,7 +16,7 @@ type execution struct {
 	// record is the record on disk, view the state that was read before the first step.
 	record Record
 	view   view
-	// live are the claim's MIG devices that exist; begun are the placements at which one may exist because its creation has begun.
+	// live are the claim's MIG devices that exist; begun are the placements at which one may exist although its creation failed.
 	live  map[place]gpu.Instance
 	begun map[place]bool
 	// clients are how the claim's devices use their daemons, by the daemon's name; set by EnsureDaemon.

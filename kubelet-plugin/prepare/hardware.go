@@ -54,10 +54,9 @@ func (x *execution) restoreMode(ctx context.Context, s Step) error {
 
 func (x *execution) createInstance(ctx context.Context, s Step) error {
 	at := place{s.GPU, s.Placement}
-	x.begun[at] = true
 	instance, err := x.Instances.Create(ctx, s.GPU, s.Placement)
 	if err != nil {
-		// The memory slices are occupied by a MIG device that is not the claim's: a rollback must not destroy it.
+		// A MIG device may exist nevertheless. If the memory slices were occupied it is not the claim's, and a rollback must not destroy it.
 		x.begun[at] = !errors.Is(err, gpu.ErrOccupied)
 		return fmt.Errorf("create %v on %s: %w", s.Placement, s.GPU, err)
 	}

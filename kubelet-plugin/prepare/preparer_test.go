@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -542,6 +543,17 @@ func TestUnreadableRecordOfDeletedClaimInUse(t *testing.T) {
 	w.gpus[h0].processes = nil
 	mustUnprepare(t, p, c)
 	clean(t, w)
+
+	w, c = damagedClaim(t)
+	delete(w.api.claims, c.UID)
+	p = w.process(t, nil)
+	mustPrepare(t, p, claim("neighbour", w.slice(0, 19, 4)))
+	text := w.records.unreadable[c.UID].Text + strconv.Quote(w.records.kept[ref("neighbour").UID].Instances[0].UUID)
+	w.records.unreadable[c.UID] = UnreadableRecord{Claim: c.Ref, Text: text}
+	mustUnprepare(t, p, c)
+	if got := len(w.instances()); got != 1 {
+		t.Errorf("%d instances, want that of the neighbor", got)
+	}
 
 	w, c = damagedClaim(t)
 	delete(w.api.claims, c.UID)

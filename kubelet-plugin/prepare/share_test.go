@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -169,6 +170,9 @@ func TestReleaseOrphanDaemons(t *testing.T) {
 	if len(w.fleet.daemons) != 3 || w.fleet.daemons["mps-lost"] != nil || w.fleet.daemons["mps-other"] != nil {
 		t.Errorf("daemons after the sweep: %v", w.fleet.daemons)
 	}
+	if users, err := p.DaemonUsers("mps-" + w.node.GPUs[0].Name()); err != nil || !slices.Equal(users, []Ref{shared.Ref}) {
+		t.Errorf("users of the shared daemon: %v, %v, want %v", users, err, shared.Ref)
+	}
 	w.reboot()
 	if err := w.process(t, nil).Reconcile(quiet(t)); err != nil {
 		t.Fatal(err)
@@ -176,4 +180,50 @@ func TestReleaseOrphanDaemons(t *testing.T) {
 	if len(w.fleet.daemons) > 1 {
 		t.Errorf("daemons after a boot: %v, want at most that of the claim whose record is damaged", w.fleet.daemons)
 	}
+}
+
+// TestReleaseOrphanDaemonsOfLockedClaims leaves the daemon of a claim that another call works on, and waits for a GPU no longer than it may.
+func TestReleaseOrphanDaemonsOfLockedClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	gpuName := w.node.GPUs[0].Name()
+	add := func(d Daemon) { w.fleet.daemons[d.Name] = &daemon{Daemon: d, alive: true} }
+	add(Daemon{Name: "mps-private", ClaimUID: "uid-lost"})
+	held, free, err := p.locks.tryAcquireClaim(Ref{UID: "uid-lost"})
+	if err != nil || !free {
+		t.Fatal(free, err)
+	}
+	if err := p.releaseOrphanDaemons(quiet(t)); err != nil || w.fleet.daemons["mps-private"] == nil {
+		t.Errorf("while the claim is locked: %v, daemons %v", err, w.fleet.daemons)
+	}
+	held.release()
+	if err := p.releaseOrphanDaemons(quiet(t)); err != nil || len(w.fleet.daemons) > 0 {
+		t.Errorf("after that: %v, daemons %v", err, w.fleet.daemons)
+	}
+
+	add(Daemon{Name: "mps-shared", GPU: gpuName})
+	add(Daemon{Name: "mps-wrong", ClaimUID: "../uid"})
+	release, err := p.locks.acquireGPUs(quiet(t), []string{gpuName}, ref("other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(quiet(t))
+	end()
+	if err := p.releaseOrphanDaemons(ended); !errors.Is(err, context.Canceled) || !has(err, "mps-shared") || !has(err, "mps-wrong") || len(w.fleet.daemons) != 2 {
+		t.Errorf("while the GPU is locked: %v, daemons %v", err, w.fleet.daemons)
+	}
+	release()
+}
+
+// TestNoDaemons refuses shares through MPS on a node that cannot run daemons.
+func TestNoDaemons(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	p.Daemons = noDaemons{}
+	if _, err := p.Prepare(quiet(t), claim("a", w.share(0, gpu.MPS, 10, 0))); !errors.Is(err, gpu.ErrUnsupported) {
+		t.Errorf("prepare: %v, want %v", err, gpu.ErrUnsupported)
+	}
+	clean(t, w)
 }
