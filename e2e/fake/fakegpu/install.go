@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
@@ -236,5 +237,8 @@ func copyFile(from, to string, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
+	// A child of this process that was forked while a program is open for writing keeps it busy: it cannot be run (go.dev/issue/22315).
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	return os.WriteFile(to, data, mode)
 }
