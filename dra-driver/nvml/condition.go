@@ -46,12 +46,12 @@ func (f *gpuInfo) rowConditions(a *calls) []gpu.Condition {
 	return []gpu.Condition{{Signal: gpu.SignalRemapPending, Present: now.pending}, {Signal: gpu.SignalRemapFailed, Present: now.failed}}
 }
 
-// linkConditions counts the active NVLinks; nil for a GPU without NVLinks.
+// linkConditions counts the active NVLinks; nil for a GPU without NVLinks, and if the state of one cannot be read.
 func (f *gpuInfo) linkConditions(a *calls) []gpu.Condition {
-	if len(f.ports) == 0 {
+	up := len(f.activeNVLinks(a))
+	if len(f.links) == 0 || len(a.omitted) > 0 {
 		return nil
 	}
-	up := len(f.activeLinks(a))
 	return []gpu.Condition{{Signal: gpu.SignalNVLink, Links: up, Detail: fmt.Sprintf("%d NVLinks are up", up)}}
 }
 

@@ -15,10 +15,12 @@ import (
 type device struct {
 	index int
 	info  atomic.Pointer[gpuInfo]
+	// logged is what could not be read when that was last logged. Only Read uses it.
+	logged string
 }
 
-// gpuInfo has the facts of a GPU that do not change while the connection lasts. They are read once, because the queries
-// of handles and profiles are the slow ones on real hardware.
+// gpuInfo has the facts of a GPU that do not change while the connection lasts and the MIG mode stays. They are read once,
+// because the queries of handles and profiles are the slow ones on real hardware.
 type gpuInfo struct {
 	handle nvml.Device
 	// name is the GPU's name, kept because every call looks the GPU up by it.
@@ -27,14 +29,18 @@ type gpuInfo struct {
 	gpu gpu.GPU
 	// profiles are the MIG profiles that the GPU supports.
 	profiles []rawProfile
-	// ports are the NVLinks by number.
-	ports []nvlinkPort
+	// links are the numbers of the NVLinks, active or not.
+	links []int
+	// remotes are the PCI addresses at the other ends of links that were active once. Only Read uses them.
+	remotes map[int]string
+	// omitted are the facts that could not be read; the next Read tries again.
+	omitted []error
 }
 
-// gpuInfo returns the constant facts of the GPU and reads them from NVML if no earlier read succeeded. Calls must be
+// gpuInfo returns the constant facts of the GPU and reads those from NVML that no earlier read has. Calls must be
 // serialized.
 func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
-	if known := d.info.Load(); known != nil {
+	if known := d.info.Load(); known != nil && len(known.omitted) == 0 {
 		return known, nil
 	}
 	var a calls
@@ -44,38 +50,47 @@ func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
 	}
 	g := identity(&a, handle)
 	g.Index = d.index
-	read := &gpuInfo{handle: handle, name: g.Name(), profiles: profiles(&a, handle), ports: nvlinkPorts(&a, handle)}
+	read := &gpuInfo{handle: handle, name: g.Name(), gpu: g, links: nvlinks(&a, handle), remotes: map[int]string{}}
+	s.readProfiles(ctx, &a, read)
 	if a.err != nil {
 		return nil, a.err
 	}
-	var err error
-	if g.Geometry, err = s.models.geometry(read.profiles, g.MemoryBytes); err != nil {
-		klog.FromContext(ctx).Error(err, "MIG profiles cannot be decoded, the GPU is treated as one without MIG", "gpu", read.name, "product", g.Product)
-	}
-	if g.Multiprocessors == 0 {
-		g.Multiprocessors = largestProfileMultiprocessors(g)
-	}
-	g.NUMA, g.PCIeRoot = s.sysfs.numa(g.PCI), s.sysfs.root(g.PCI)
-	read.gpu = g
+	read.gpu.NUMA, read.gpu.PCIeRoot = s.sysfs.numa(g.PCI), s.sysfs.root(g.PCI)
+	read.omitted = a.omitted
 	d.info.Store(read)
 	return read, nil
 }
 
-// identity queries the product, the identifiers and the size of the GPU.
+// readProfiles reads the MIG profiles of the GPU and what derives from them. nvml.h: nvmlDeviceGetGpuInstanceProfileInfo
+// returns what is immutable only while the MIG mode stays.
+func (s *Session) readProfiles(ctx context.Context, a *calls, f *gpuInfo) {
+	f.profiles = profiles(a, f.handle)
+	var err error
+	if f.gpu.Geometry, err = s.models.geometry(f.profiles, f.gpu.MemoryBytes); err != nil {
+		klog.FromContext(ctx).Error(err, "MIG profiles cannot be decoded, the GPU is treated as one without MIG", "gpu", f.name, "product", f.gpu.Product)
+	}
+	if f.gpu.Multiprocessors == 0 {
+		f.gpu.Multiprocessors = largestProfileMultiprocessors(f.gpu)
+	}
+}
+
+// identity queries the product, the identifiers and the size of the GPU. A GPU whose memory is the system's reports none.
 func identity(a *calls, d nvml.Device) gpu.GPU {
 	pci := query(a, "nvmlDeviceGetPciInfo", d.GetPciInfo)
-	memory := query(a, "nvmlDeviceGetMemoryInfo", d.GetMemoryInfo)
-	capability := query(a, "nvmlDeviceGetCudaComputeCapability", func() ([2]int, nvml.Return) {
+	uuid := query(a, "nvmlDeviceGetUUID", d.GetUUID)
+	product := query(a, "nvmlDeviceGetName", d.GetName)
+	memory, _ := queryExtra(a, "nvmlDeviceGetMemoryInfo", d.GetMemoryInfo)
+	capability, _ := queryExtra(a, "nvmlDeviceGetCudaComputeCapability", func() ([2]int, nvml.Return) {
 		major, minor, code := d.GetCudaComputeCapability()
 		return [2]int{major, minor}, code
 	})
-	brand, _ := queryOptional(a, "nvmlDeviceGetBrand", d.GetBrand)
-	architecture, _ := queryOptional(a, "nvmlDeviceGetArchitecture", d.GetArchitecture)
-	cores, _ := queryOptional(a, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
+	brand, _ := queryExtra(a, "nvmlDeviceGetBrand", d.GetBrand)
+	architecture, _ := queryExtra(a, "nvmlDeviceGetArchitecture", d.GetArchitecture)
+	cores, _ := queryExtra(a, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
 	return gpu.GPU{
 		PCI:             address(pci),
-		UUID:            query(a, "nvmlDeviceGetUUID", d.GetUUID),
-		Product:         query(a, "nvmlDeviceGetName", d.GetName),
+		UUID:            uuid,
+		Product:         product,
 		Brand:           brandName(brand),
 		Architecture:    architectureName(architecture),
 		ComputeMajor:    capability[0],
@@ -96,16 +111,16 @@ func address(pci nvml.PciInfo) string {
 func profiles(a *calls, d nvml.Device) []rawProfile {
 	var known []rawProfile
 	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT {
-		info, has := queryIndexed(a, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+		info, has := queryExtra(a, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 			return d.GetGpuInstanceProfileInfo(enum)
-		})
+		}, nvml.ERROR_INVALID_ARGUMENT)
 		if !has || info.InstanceCount == 0 {
 			continue
 		}
-		named, _ := queryIndexed(a, "nvmlDeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
+		named, _ := queryExtra(a, "nvmlDeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
 			return d.GetGpuInstanceProfileInfoV(enum).V2()
-		})
-		placements, _ := queryOptional(a, "nvmlDeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
+		}, nvml.ERROR_INVALID_ARGUMENT)
+		placements, _ := queryExtra(a, "nvmlDeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
 			return d.GetGpuInstancePossiblePlacements(&info)
 		})
 		known = append(known, rawProfile{enum: enum, name: cString(named.Name[:]), info: info, placements: placements})

@@ -6,12 +6,6 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// nvlinkPort is one NVLink of a GPU. remote is the PCI address at its other end.
-type nvlinkPort struct {
-	link   int
-	remote string
-}
-
 // pair is two GPUs by index, the smaller first.
 type pair struct{ a, b int }
 
@@ -21,33 +15,45 @@ type activeLink struct {
 	remote string
 }
 
-// nvlinkPorts reads the NVLinks of the GPU, active or not, and their remote ends. A link whose end has no PCI address on
-// this machine leads to a switch of another machine.
-func nvlinkPorts(a *calls, d nvml.Device) []nvlinkPort {
-	var all []nvlinkPort
+// nvlinks reads the numbers of the GPU's NVLinks, active or not.
+func nvlinks(a *calls, d nvml.Device) []int {
+	var all []int
 	for link := range nvml.NVLINK_MAX_LINKS {
-		_, has := queryIndexed(a, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(link) })
-		if !has {
-			continue
+		if _, has := nvlinkState(a, d, link); has {
+			all = append(all, link)
 		}
-		remote, known := queryIndexed(a, "nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.GetNvLinkRemotePciInfo(link) })
-		p := nvlinkPort{link: link}
-		if known {
-			p.remote = address(remote)
-		}
-		all = append(all, p)
 	}
 	return all
 }
 
-// activeLinks reads which of the GPU's NVLinks are active.
+func nvlinkState(a *calls, d nvml.Device, link int) (nvml.EnableState, bool) {
+	return queryExtra(a, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(link) }, nvml.ERROR_INVALID_ARGUMENT)
+}
+
+// activeNVLinks reads which of the GPU's NVLinks are active.
+func (f *gpuInfo) activeNVLinks(a *calls) []int {
+	var up []int
+	for _, link := range f.links {
+		if state, _ := nvlinkState(a, f.handle, link); state == nvml.FEATURE_ENABLED {
+			up = append(up, link)
+		}
+	}
+	return up
+}
+
+// activeLinks reads the GPU's active NVLinks and their other ends. A link whose end has no PCI address on this machine
+// leads to a switch of another machine. The end of a link that is down cannot be read.
 func (f *gpuInfo) activeLinks(a *calls) []activeLink {
 	var wires []activeLink
-	for _, p := range f.ports {
-		state, _ := queryOptional(a, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return f.handle.GetNvLinkState(p.link) })
-		if state == nvml.FEATURE_ENABLED {
-			wires = append(wires, activeLink{from: f.gpu.Index, remote: p.remote})
+	for _, link := range f.activeNVLinks(a) {
+		if _, known := f.remotes[link]; !known {
+			if remote, has := queryExtra(a, "nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) {
+				return f.handle.GetNvLinkRemotePciInfo(link)
+			}, nvml.ERROR_INVALID_ARGUMENT); has {
+				f.remotes[link] = address(remote)
+			}
 		}
+		wires = append(wires, activeLink{from: f.gpu.Index, remote: f.remotes[link]})
 	}
 	return wires
 }

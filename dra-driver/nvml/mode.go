@@ -46,6 +46,11 @@ func (s *Session) Mode(ctx context.Context, gpuName string) (gpu.Mode, error) {
 	})
 }
 
+// Geometry returns the MIG profiles that the GPU has in its present mode; nil for a GPU without MIG.
+func (s *Session) Geometry(ctx context.Context, gpuName string) (*gpu.Geometry, error) {
+	return withGPU(ctx, s, gpuName, func(f *gpuInfo) (*gpu.Geometry, error) { return f.gpu.Geometry, nil })
+}
+
 // exclusionTimeout is how long SetMode waits for the calls in progress. A call that takes longer hangs, probably on another GPU.
 const exclusionTimeout = 3 * time.Second
 
@@ -64,11 +69,28 @@ func (s *Session) SetMode(ctx context.Context, gpuName string, mode gpu.Mode) er
 		return err
 	}
 	defer unlock()
-	known, err := s.find(gpuName)
+	d, err := s.find(gpuName)
 	if err != nil {
 		return err
 	}
-	return known.setMode(mode)
+	known := d.info.Load()
+	changed, err := known.setMode(mode)
+	if !changed {
+		return err
+	}
+	return s.readProfilesAgain(ctx, d, known)
+}
+
+// readProfilesAgain reads the MIG profiles after a change of the MIG mode. They can have other sizes than before.
+func (s *Session) readProfilesAgain(ctx context.Context, d *device, before *gpuInfo) error {
+	var a calls
+	now := *before
+	s.readProfiles(ctx, &a, &now)
+	if a.err == nil {
+		now.omitted = append(now.omitted, a.omitted...)
+		d.info.Store(&now)
+	}
+	return a.err
 }
 
 // excludeCalls locks the modes, or uses them while a call hangs, so that a GPU that hangs delays no other.
@@ -81,36 +103,37 @@ func (s *Session) excludeCalls(ctx context.Context) (unlock func(), err error) {
 	return s.modes.leave, s.modes.use(ctx)
 }
 
-func (f *gpuInfo) setMode(mode gpu.Mode) error {
+// setMode reports whether the mode was changed; if so, err is nil.
+func (f *gpuInfo) setMode(mode gpu.Mode) (changed bool, err error) {
 	var a calls
 	before := f.modes(&a)
 	switch {
 	case a.err != nil:
-		return a.err
+		return false, a.err
 	case before.current == gpu.ModeUnsupported || mode == gpu.ModeUnsupported:
-		return fmt.Errorf("the GPU does not support MIG: %w", gpu.ErrUnsupported)
+		return false, fmt.Errorf("the GPU does not support MIG: %w", gpu.ErrUnsupported)
 	case before.current == mode:
-		return nil
+		return false, nil
 	case !f.gpu.TogglesMIG():
-		return f.needsReset(mode)
+		return false, f.needsReset(mode)
 	}
 	activation, code := f.handle.SetMigMode(migModeNumber(mode))
 	if err := newCallError("nvmlDeviceSetMigMode", code); err != nil {
-		return err
+		return false, err
 	}
 	after := f.modes(&a)
 	if a.err != nil || after.current == mode {
-		return a.err
+		return a.err == nil, a.err
 	}
-	err := newCallError("activation by nvmlDeviceSetMigMode", activation)
+	err = newCallError("activation by nvmlDeviceSetMigMode", activation)
 	if err == nil || activation == nvml.ERROR_RESET_REQUIRED {
 		err = f.needsReset(mode)
 	}
 	// Otherwise the pending mode would take effect at some later reset, unexpectedly.
 	if _, code := f.handle.SetMigMode(migModeNumber(before.pending)); code != nvml.SUCCESS {
-		return fmt.Errorf("%w; the mode stays pending: %w", err, newCallError("nvmlDeviceSetMigMode", code))
+		return false, fmt.Errorf("%w; the mode stays pending: %w", err, newCallError("nvmlDeviceSetMigMode", code))
 	}
-	return err
+	return false, err
 }
 
 func (f *gpuInfo) needsReset(mode gpu.Mode) error {

@@ -142,7 +142,7 @@ func TestSetModeChecksActivation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newSwitchboard(test.activation)
 			f := &gpuInfo{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
-			if err := f.setMode(gpu.ModeEnabled); !errors.Is(err, test.want) {
+			if _, err := f.setMode(gpu.ModeEnabled); !errors.Is(err, test.want) {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
 			if d.pending != nvml.DEVICE_MIG_DISABLE {
@@ -154,7 +154,7 @@ func TestSetModeChecksActivation(t *testing.T) {
 		d := newSwitchboard(nvml.ERROR_IN_USE)
 		d.refuseFrom = 2
 		f := &gpuInfo{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
-		err := f.setMode(gpu.ModeEnabled)
+		_, err := f.setMode(gpu.ModeEnabled)
 		if !errors.Is(err, gpu.ErrBusy) || !failedWith(err, nvml.ERROR_IN_USE) {
 			t.Errorf("got %v, want busy, and that the mode stays pending", err)
 		}
@@ -162,7 +162,7 @@ func TestSetModeChecksActivation(t *testing.T) {
 	t.Run("before Hopper nothing is tried", func(t *testing.T) {
 		d := newSwitchboard(nvml.SUCCESS)
 		f := &gpuInfo{handle: d, gpu: gputest.Node(t, "a100x8").GPUs[0]}
-		if err := f.setMode(gpu.ModeEnabled); !errors.Is(err, gpu.ErrUnsupported) || d.sets != 0 {
+		if _, err := f.setMode(gpu.ModeEnabled); !errors.Is(err, gpu.ErrUnsupported) || d.sets != 0 {
 			t.Errorf("got %v after %d calls, want unsupported after none", err, d.sets)
 		}
 	})
@@ -170,7 +170,7 @@ func TestSetModeChecksActivation(t *testing.T) {
 		d := newSwitchboard(nvml.SUCCESS)
 		d.pending = nvml.DEVICE_MIG_ENABLE
 		f := &gpuInfo{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
-		if err := f.setMode(gpu.ModeDisabled); err != nil || d.sets != 0 {
+		if _, err := f.setMode(gpu.ModeDisabled); err != nil || d.sets != 0 {
 			t.Errorf("got %v after %d calls, want nothing to do", err, d.sets)
 		}
 	})

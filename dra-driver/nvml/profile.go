@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -23,11 +24,14 @@ type rawProfile struct {
 }
 
 // models caches one geometry per distinct set of profiles.
-type models map[string]*gpu.Geometry
+type models struct {
+	mutex sync.Mutex
+	known map[string]*gpu.Geometry
+}
 
 // geometry returns the geometry of a GPU with the profiles and memoryBytes of memory; nil without profiles. Two GPUs
 // with equal profiles get the same pointer.
-func (m models) geometry(raw []rawProfile, memoryBytes uint64) (*gpu.Geometry, error) {
+func (m *models) geometry(raw []rawProfile, memoryBytes uint64) (*gpu.Geometry, error) {
 	var profiles []gpu.Profile
 	for _, r := range raw {
 		if len(r.placements) > 0 {
@@ -38,14 +42,19 @@ func (m models) geometry(raw []rawProfile, memoryBytes uint64) (*gpu.Geometry, e
 		return nil, nil
 	}
 	key := fmt.Sprint(profiles)
-	if known := m[key]; known != nil {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if known := m.known[key]; known != nil {
 		return known, nil
 	}
 	geometry, err := gpu.NewGeometry(profiles)
 	if err != nil {
 		return nil, err
 	}
-	m[key] = geometry
+	if m.known == nil {
+		m.known = map[string]*gpu.Geometry{}
+	}
+	m.known[key] = geometry
 	return geometry, nil
 }
 
@@ -73,8 +82,11 @@ func (r rawProfile) profile(memoryBytes uint64) gpu.Profile {
 }
 
 // nominalGB returns the memory in GB that a profile's name has: the GPU's GiB, rounded up, times the profile's part of
-// it in eighths, rounded up.
+// it in eighths, rounded up. Where the GPU's is unknown, it is that of the profile in GiB, rounded up.
 func nominalGB(profileBytes, gpuBytes uint64) int {
+	if gpuBytes == 0 {
+		return int(math.Ceil(float64(profileBytes) / (1 << 30)))
+	}
 	eighths := math.Ceil(8 * float64(profileBytes) / float64(gpuBytes))
 	total := math.Ceil(float64(gpuBytes) / (1 << 30))
 	return int(math.Round(eighths / 8 * total))

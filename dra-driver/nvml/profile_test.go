@@ -38,7 +38,7 @@ func TestGeometry(t *testing.T) {
 	}
 	for _, m := range catalogue {
 		t.Run(m.Name, func(t *testing.T) {
-			known := models{}
+			known := &models{}
 			decoded, err := known.geometry(raw(m, func(p gputest.Profile) string { return "MIG " + p.Name }), m.MemoryMiB<<20)
 			if err != nil {
 				t.Fatal(err)
@@ -72,7 +72,7 @@ func TestGeometryOfAnUnknownDriver(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			geometry, err := models{}.geometry(test.profiles, 1<<30)
+			geometry, err := (&models{}).geometry(test.profiles, 1<<30)
 			if (err != nil) != test.fails || geometry.Slices() != test.slices {
 				t.Errorf("got %d slices, %v; want %d, error %t", geometry.Slices(), err, test.slices, test.fails)
 			}

@@ -51,14 +51,17 @@ func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
 	return read, nil
 }
 
-// state returns the present state of the GPU and its active NVLinks. A GPU whose calls fail twice is lost; only a
-// missing driver is an error.
+// state returns the present state of the GPU and its active NVLinks. A GPU whose calls fail twice is lost, and facts that
+// cannot be read twice are left out; only a missing driver is an error.
 func (s *Session) state(ctx context.Context, d *device) (gpu.GPU, []activeLink, error) {
 	var err error
-	for range 2 {
+	for attempt := range 2 {
+		var a calls
 		var g gpu.GPU
 		var wires []activeLink
-		if g, wires, err = s.stateOnce(ctx, d); err == nil {
+		g, wires, err = s.stateOnce(ctx, d, &a)
+		if err == nil && (len(a.omitted) == 0 || attempt == 1) {
+			d.logOmitted(ctx, a.omitted)
 			return g, wires, nil
 		}
 		if errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrNoDriver) {
@@ -77,24 +80,33 @@ func (s *Session) state(ctx context.Context, d *device) (gpu.GPU, []activeLink, 
 	return lost, nil, nil
 }
 
-func (s *Session) stateOnce(ctx context.Context, d *device) (gpu.GPU, []activeLink, error) {
+func (s *Session) stateOnce(ctx context.Context, d *device, a *calls) (gpu.GPU, []activeLink, error) {
 	known, err := s.gpuInfo(ctx, d)
 	if err != nil {
 		return gpu.GPU{}, nil, err
 	}
-	return known.readState()
+	a.omitted = slices.Clone(known.omitted)
+	return known.readState(a)
+}
+
+// logOmitted logs what could not be read of the GPU, when that changes.
+func (d *device) logOmitted(ctx context.Context, omitted []error) {
+	text := fmt.Sprint(omitted)
+	if text != d.logged && len(omitted) > 0 {
+		klog.FromContext(ctx).Error(omitted[0], "Some facts of the GPU cannot be read and are left out, retrying", "index", d.index, "count", len(omitted))
+	}
+	d.logged = text
 }
 
 // readState queries everything of the GPU that can change.
-func (f *gpuInfo) readState() (gpu.GPU, []activeLink, error) {
-	var a calls
+func (f *gpuInfo) readState(a *calls) (gpu.GPU, []activeLink, error) {
 	g := f.gpu
-	g.Minor = query(&a, "nvmlDeviceGetMinorNumber", f.handle.GetMinorNumber)
-	modes := f.modes(&a)
+	g.Minor = query(a, "nvmlDeviceGetMinorNumber", f.handle.GetMinorNumber)
+	modes := f.modes(a)
 	g.Mode, g.Pending = modes.current, modes.pending
-	g.ECC = ecc(&a, f.handle)
-	g.Clique = clique(&a, f.handle)
-	wires := f.activeLinks(&a)
+	g.ECC = ecc(a, f.handle)
+	g.Clique = clique(a, f.handle)
+	wires := f.activeLinks(a)
 	if a.err != nil {
 		return gpu.GPU{}, nil, a.err
 	}
@@ -104,7 +116,7 @@ func (f *gpuInfo) readState() (gpu.GPU, []activeLink, error) {
 }
 
 func ecc(a *calls, d nvml.Device) *bool {
-	state, has := queryOptional(a, "nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
+	state, has := queryExtra(a, "nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
 		current, _, code := d.GetEccMode()
 		return current, code
 	})
@@ -117,7 +129,7 @@ func ecc(a *calls, d nvml.Device) *bool {
 
 // clique returns clusterUUID.cliqueID once the fabric manager has added the GPU to its NVLink fabric; empty before.
 func clique(a *calls, d nvml.Device) string {
-	info, has := queryOptional(a, "nvmlDeviceGetGpuFabricInfoV", d.GetGpuFabricInfoV().V2)
+	info, has := queryExtra(a, "nvmlDeviceGetGpuFabricInfoV", d.GetGpuFabricInfoV().V2)
 	joined := info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS
 	if !has || !joined || info.ClusterUuid == [16]uint8{} {
 		return ""

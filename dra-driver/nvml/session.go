@@ -62,7 +62,7 @@ type node struct {
 
 // New returns a closed session; Reopen opens it.
 func New(c Config) *Session {
-	return &Session{library: c.Library, nodes: c.Nodes, sysfs: sysfs(c.SysRoot), models: models{}}
+	return &Session{library: c.Library, nodes: c.Nodes, sysfs: sysfs(c.SysRoot)}
 }
 
 // Driver returns a fingerprint of the installed driver, which changes when another driver is installed or loaded; empty
@@ -182,11 +182,11 @@ func withGPU[T any](ctx context.Context, s *Session, gpuName string, f func(*gpu
 		return none, err
 	}
 	defer s.leaveConnection()
-	known, err := s.find(gpuName)
+	d, err := s.find(gpuName)
 	if err != nil {
 		return none, err
 	}
-	return f(known)
+	return f(d.info.Load())
 }
 
 // closeTimeout is how long Close waits for calls in progress.
@@ -209,13 +209,14 @@ func (s *Session) leaveConnection() {
 	s.connection.leave()
 }
 
-func (s *Session) find(gpuName string) (*gpuInfo, error) {
+// find returns the GPU, whose info is not nil.
+func (s *Session) find(gpuName string) (*device, error) {
 	if s.node == nil {
 		return nil, gpu.ErrNoDriver
 	}
 	for _, d := range s.node.devices {
 		if known := d.info.Load(); known != nil && known.name == gpuName {
-			return known, nil
+			return d, nil
 		}
 	}
 	return nil, fmt.Errorf("no such GPU responds: %w", gpu.ErrLost)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -379,5 +380,99 @@ func BenchmarkRead(b *testing.B) {
 		if _, err := s.Read(b.Context()); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A GPU is usable without a fact that the driver cannot tell, and lost only without those that identify it.
+func TestFactsThatCannotBeRead(t *testing.T) {
+	want := gputest.Node(t, "h100x8").GPUs[0]
+	left := func(edit func(g *gpu.GPU)) gpu.GPU {
+		g := want
+		edit(&g)
+		return g
+	}
+	for function, wanted := range map[string]gpu.GPU{
+		"nvmlDeviceGetBrand":                            left(func(g *gpu.GPU) { g.Brand = "" }),
+		"nvmlDeviceGetArchitecture":                     left(func(g *gpu.GPU) { g.Architecture = "" }),
+		"nvmlDeviceGetNumGpuCores":                      want, // the largest profile has all multiprocessors
+		"nvmlDeviceGetEccMode":                          left(func(g *gpu.GPU) { g.ECC = nil }),
+		"nvmlDeviceGetGpuFabricInfoV":                   left(func(g *gpu.GPU) { g.Clique = "" }),
+		"nvmlDeviceGetGpuInstanceProfileInfo":           left(func(g *gpu.GPU) { g.Geometry = nil }),
+		"nvmlDeviceGetGpuInstancePossiblePlacements_v2": left(func(g *gpu.GPU) { g.Geometry = nil }),
+		"nvmlDeviceGetMemoryInfo":                       left(func(g *gpu.GPU) { g.MemoryBytes = 0 }),
+		"nvmlDeviceGetNvLinkState":                      left(func(g *gpu.GPU) { g.Links = nil }),
+		"nvmlDeviceGetUUID":                             {Lost: true},
+		"nvmlDeviceGetMinorNumber":                      left(func(g *gpu.GPU) { g.Lost = true }),
+		"nvmlDeviceGetMigMode":                          left(func(g *gpu.GPU) { g.Lost = true }),
+	} {
+		t.Run(function, func(t *testing.T) {
+			s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x8"})
+			if err := fakegpu.Fail(dir, function, uint32(nvml.ERROR_UNKNOWN), fakegpu.Forever); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Reopen(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := read(t, s)
+			if wanted.Links == nil && !slices.ContainsFunc(got.Links, func(l gpu.Link) bool { return l > gpu.LinkSelf }) {
+				got.Links = nil // the relations on PCIe
+			}
+			if got.Lost != wanted.Lost {
+				t.Fatalf("lost: %v, want %v", got.Lost, wanted.Lost)
+			}
+			if diff := cmp.Diff(wanted, got, sameGeometry); diff != "" && !wanted.Lost {
+				t.Errorf("Read (-want +got):\n%s", diff)
+			}
+			if err := fakegpu.Fail(dir, function, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, read(t, s), sameGeometry); diff != "" {
+				t.Errorf("when it can be read again (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// read returns the first GPU.
+func read(t *testing.T, s *Session) gpu.GPU {
+	t.Helper()
+	node, err := s.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node.GPUs[0]
+}
+
+// Drivers report other sizes of MIG profiles while MIG is off. What is read after a change of the mode is what instances have.
+func TestProfilesChangeWithTheMode(t *testing.T) {
+	s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2"})
+	if err := fakegpu.LargerProfiles(dir, 0, 1536, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reopen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	off := read(t, s)
+	on := gputest.Node(t, "h100x2").GPUs[0]
+	p := on.Geometry.Profiles()[0]
+	if before, has := off.Geometry.Profile(p.ID); !has || before.MemoryBytes != p.MemoryBytes+1536<<20 || before.Multiprocessors != p.Multiprocessors+2 {
+		t.Fatalf("while MIG is off: %+v, want more memory and multiprocessors than %+v", before, p)
+	}
+	if err := s.SetMode(t.Context(), off.Name(), gpu.ModeEnabled); err != nil {
+		t.Fatal(err)
+	}
+	for what, read := range map[string]func() (*gpu.Geometry, error){
+		"Geometry": func() (*gpu.Geometry, error) { return s.Geometry(t.Context(), off.Name()) },
+		"Read":     func() (*gpu.Geometry, error) { return read(t, s).Geometry, nil },
+	} {
+		if got, err := read(); err != nil || !cmp.Equal(got, on.Geometry, sameGeometry) {
+			t.Errorf("%s after MIG was enabled: %v, %v, want the profiles of instances", what, got, err)
+		}
+	}
+	if err := s.SetMode(t.Context(), off.Name(), gpu.ModeDisabled); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, s).Geometry; !cmp.Equal(got, off.Geometry, sameGeometry) {
+		t.Errorf("after MIG was disabled: %v", got)
 	}
 }

@@ -79,6 +79,9 @@ func (b *Bus) attribute(address, name string) string {
 // List returns no MIG devices: MIG is up to the guest.
 func (b *Bus) List(context.Context, string) ([]gpu.Instance, error) { return nil, nil }
 
+// Geometry returns nil.
+func (b *Bus) Geometry(context.Context, string) (*gpu.Geometry, error) { return nil, nil }
+
 // Create returns an error that wraps gpu.ErrUnsupported.
 func (b *Bus) Create(_ context.Context, gpuName string, p gpu.Placement) (gpu.Instance, error) {
 	return gpu.Instance{}, unsupported(gpuName, p.String())

@@ -40,6 +40,8 @@ type card struct {
 	// processes are those on the card and its MIG devices; unlisted is the error of their list.
 	processes []gpu.Process
 	unlisted  error
+	// enabled are the profiles that the card has once MIG is enabled, if they are others than before.
+	enabled *gpu.Geometry
 	// working is the call that changes the card now.
 	working string
 }
@@ -108,6 +110,15 @@ func (m *machine) List(_ context.Context, gpuName string) (found []gpu.Instance,
 		return nil
 	})
 	return found, err
+}
+
+// Geometry implements Instances.
+func (m *machine) Geometry(_ context.Context, gpuName string) (profiles *gpu.Geometry, err error) {
+	err = m.call("geometry", gpuName, false, func(c *card) error {
+		profiles = c.Geometry
+		return nil
+	})
+	return profiles, err
 }
 
 // Create implements Instances.
@@ -222,6 +233,9 @@ func (m *machine) SetMode(_ context.Context, gpuName string, mode gpu.Mode) erro
 			c.Instances = nil
 		}
 		c.Mode = mode
+		if mode == gpu.ModeEnabled && c.enabled != nil {
+			c.Geometry = c.enabled
+		}
 		return nil
 	})
 }

@@ -15,6 +15,8 @@ type Instances interface {
 	// List reads the instances of the GPU from the hardware, by start. A GPU instance without a
 	// compute instance is listed with CI NoCompute. A GPU with MIG off has none.
 	List(ctx context.Context, gpuName string) ([]gpu.Instance, error)
+	// Geometry returns the MIG profiles that the GPU has in its present mode; nil for a GPU without MIG.
+	Geometry(ctx context.Context, gpuName string) (*gpu.Geometry, error)
 	// Create creates the GPU instance at exactly the placement, without a compute instance.
 	Create(ctx context.Context, gpuName string, p gpu.Placement) (gpu.Instance, error)
 	// Complete creates the compute instance that spans the GPU instance and returns the MIG device.

@@ -607,6 +607,29 @@ func TestUnreadableRecordDoesNotTakeHeldDevices(t *testing.T) {
 	}
 }
 
+// A driver can report other multiprocessors while MIG is off. A MIG device has those of its profile once MIG is enabled.
+func TestProfilesChangeWithTheMode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	profiles := w.node.GPUs[0].Geometry.Profiles()
+	for i := range profiles {
+		profiles[i].Multiprocessors -= 2
+	}
+	enabled, err := gpu.NewGeometry(profiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.gpus[h0].enabled = enabled
+	p := w.process(t, nil)
+	c := claim("a", w.slice(0, 19, 3))
+	answers := mustPrepare(t, p, c)
+	if got := answers[0].Instance.Multiprocessors; got != profiles[0].Multiprocessors {
+		t.Errorf("%d multiprocessors, want %d", got, profiles[0].Multiprocessors)
+	}
+	mustUnprepare(t, p, c)
+	clean(t, w)
+}
+
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")

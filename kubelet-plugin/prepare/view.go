@@ -108,7 +108,7 @@ func findGPU(node gpu.Node, name string) reading {
 	return reading{GPU: found, name: name}
 }
 
-// readGPU reads MIG mode and MIG devices from the hardware.
+// readGPU reads MIG mode, MIG profiles and MIG devices from the hardware. The profiles depend on the mode.
 func (p *Preparer) readGPU(ctx context.Context, r reading) reading {
 	if r.Geometry == nil {
 		return r
@@ -116,6 +116,9 @@ func (p *Preparer) readGPU(ctx context.Context, r reading) reading {
 	var err error
 	if r.Mode, err = p.Modes.Mode(ctx, r.name); err != nil {
 		return reading{name: r.name, unread: fmt.Errorf("read the MIG mode of %s: %w", r.name, err)}
+	}
+	if r.Geometry, err = p.Instances.Geometry(ctx, r.name); err != nil {
+		return reading{name: r.name, unread: fmt.Errorf("read the MIG profiles of %s: %w", r.name, err)}
 	}
 	if r.Instances, err = p.Instances.List(ctx, r.name); err != nil {
 		return reading{name: r.name, unread: fmt.Errorf("read the instances of %s: %w", r.name, err)}

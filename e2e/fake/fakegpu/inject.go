@@ -127,6 +127,12 @@ func Slow(dir, function string, by time.Duration) error {
 	return changeFault(dir, function, func(f *fault) { f.DelayMS = uint32(by.Milliseconds()) })
 }
 
+// LargerProfiles makes the GPU report its MIG profiles with more memory and multiprocessors while MIG is off. On hardware
+// they differ with the mode: published tables of one B200 have 22.00 and 20.50 GiB for profile 1g (mig-parted 166, 187).
+func LargerProfiles(dir string, gpu int, memoryMIB, multiprocessors uint32) error {
+	return changeGPU(dir, gpu, func(g *gpuState) { g.LargerMemoryMIB, g.LargerMultiprocessors = memoryMIB, multiprocessors })
+}
+
 // Latency sets how long creating and destroying a GPU instance takes; on hardware, about a second.
 func Latency(dir string, create, destroy time.Duration) error {
 	return changeLive(dir, func(l *live) error {

@@ -153,6 +153,8 @@ type gpuState struct {
 	RetirePending, Resets uint32
 	// FabricState is nvmlGpuFabricState_t, 0 where it was not set; FabricStatus and FabricHealth belong to it.
 	FabricState, FabricStatus, FabricHealth, Unused uint32
+	// LargerMemoryMIB and LargerMultiprocessors are what MIG profiles have more while MIG is off.
+	LargerMemoryMIB, LargerMultiprocessors uint32
 	// ECCCorrected and ECCUncorrected count since the driver was loaded or the GPU reset, the lifetime counters
 	// since delivery.
 	ECCCorrected, ECCUncorrected                 uint64

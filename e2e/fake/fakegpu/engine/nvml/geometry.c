@@ -10,16 +10,28 @@
 #define PROFILE_COUNT NVML_GPU_INSTANCE_PROFILE_COUNT
 #endif
 
+/* reported is a profile as the GPU reports it in its present mode. */
+static struct profile_part reported(const struct target *target, const struct profile_part *profile)
+{
+	struct profile_part now = *profile;
+	if (!target->state.mig) {
+		now.memory_mib += target->state.larger_memory_mib;
+		now.multiprocessors += target->state.larger_multiprocessors;
+	}
+	return now;
+}
+
 /* offered finds the profile of a constant NVML_GPU_INSTANCE_PROFILE_*. */
-static nvmlReturn_t offered(nvmlDevice_t device, unsigned constant, struct target *target, const struct profile_part **profile)
+static nvmlReturn_t offered(nvmlDevice_t device, unsigned constant, struct target *target, struct profile_part *profile)
 {
 	REQUIRE(constant < PROFILE_COUNT);
 	TRY(gpu_target(device, target));
 	TRY(mig_capable(target));
 	for (unsigned i = 0; i < target->model->profile_count; i++) {
-		*profile = &target->model->profiles[i];
-		if ((*profile)->constant == constant)
+		if (target->model->profiles[i].constant == constant) {
+			*profile = reported(target, &target->model->profiles[i]);
 			return NVML_SUCCESS;
+		}
 	}
 	return NVML_ERROR_NOT_SUPPORTED;
 }
@@ -27,16 +39,16 @@ static nvmlReturn_t offered(nvmlDevice_t device, unsigned constant, struct targe
 nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned int constant, nvmlGpuInstanceProfileInfo_t *info)
 {
 	struct target target;
-	const struct profile_part *profile;
+	struct profile_part profile;
 
 	ENTER();
 	REQUIRE(info);
 	TRY(offered(device, constant, &target, &profile));
 	*info = (nvmlGpuInstanceProfileInfo_t){
-		.id = profile->id, .sliceCount = profile->slices, .instanceCount = profile->max_instances,
-		.multiprocessorCount = profile->multiprocessors, .copyEngineCount = profile->copy,
-		.decoderCount = profile->decoder, .encoderCount = profile->encoder,
-		.jpegCount = profile->jpeg, .ofaCount = profile->ofa, .memorySizeMB = profile->memory_mib,
+		.id = profile.id, .sliceCount = profile.slices, .instanceCount = profile.max_instances,
+		.multiprocessorCount = profile.multiprocessors, .copyEngineCount = profile.copy,
+		.decoderCount = profile.decoder, .encoderCount = profile.encoder,
+		.jpegCount = profile.jpeg, .ofaCount = profile.ofa, .memorySizeMB = profile.memory_mib,
 	};
 	return NVML_SUCCESS;
 }
@@ -71,12 +83,12 @@ static nvmlReturn_t fill_info(const struct profile_part *profile, nvmlGpuInstanc
 nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoV(nvmlDevice_t device, unsigned int constant, nvmlGpuInstanceProfileInfo_v2_t *info)
 {
 	struct target target;
-	const struct profile_part *profile;
+	struct profile_part profile;
 
 	ENTER();
 	REQUIRE(info);
 	TRY(offered(device, constant, &target, &profile));
-	return fill_info(profile, info);
+	return fill_info(&profile, info);
 }
 
 nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfoByIdV(nvmlDevice_t device, unsigned int id, nvmlGpuInstanceProfileInfo_v2_t *info)
