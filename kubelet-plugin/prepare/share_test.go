@@ -216,14 +216,66 @@ func TestReleaseOrphanDaemonsOfLockedClaims(t *testing.T) {
 	release()
 }
 
-// TestNoDaemons refuses shares through MPS on a node that cannot run daemons.
-func TestNoDaemons(t *testing.T) {
+// TestDefaults refuses what needs a part that the node does not have.
+func TestDefaults(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
-	p := w.process(t, nil)
-	p.Daemons = noDaemons{}
-	if _, err := p.Prepare(quiet(t), claim("a", w.share(0, gpu.MPS, 10, 0))); !errors.Is(err, gpu.ErrUnsupported) {
-		t.Errorf("prepare: %v, want %v", err, gpu.ErrUnsupported)
+	full := w.process(t, nil).Config
+	full.Processes, full.Blocked, full.Monitoring, full.TimeSlice, full.Daemons, full.Gate, full.Observer, full.Reconciled = nil, nil, nil, nil, nil, nil, nil, nil
+	p, err := New(full)
+	if err != nil {
+		t.Fatal(err)
 	}
+	for _, c := range []Claim{claim("mps", w.share(0, gpu.MPS, 10, 0)), claim("timed", w.share(0, gpu.TimeShare, 1, 0).timed("Long"))} {
+		if _, err := p.Prepare(quiet(t), c); !errors.Is(err, gpu.ErrUnsupported) {
+			t.Errorf("%s: %v, want %v", c.Ref, err, gpu.ErrUnsupported)
+		}
+	}
+	c := claim("slice", w.slice(0, 19, 3))
+	mustPrepare(t, p, c)
+	if err := p.Reconcile(quiet(t)); err != nil {
+		t.Error(err)
+	}
+	mustUnprepare(t, p, c)
 	clean(t, w)
+}
+
+// TestRecordsCannotBeRead changes nothing while a record, or the list of the others, cannot be read.
+func TestRecordsCannotBeRead(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken disk")
+	for _, call := range []string{"load", "list-records"} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "h100x2")
+			held, wanted := claim("held", w.share(0, gpu.MPS, 10, 0)), claim("wanted", w.share(0, gpu.MPS, 10, 0))
+			slice := claim("slice", w.slice(1, 19, 3))
+			mustPrepare(t, w.process(t, nil), held)
+			mustPrepare(t, w.process(t, nil), slice)
+			instances, daemons := w.instances(), len(w.fleet.daemons)
+			w.before = func(made string) error {
+				if made == call {
+					return broken
+				}
+				return nil
+			}
+			p := w.process(t, nil)
+			_, again := p.Prepare(quiet(t), held)
+			_, prepared := p.Prepare(quiet(t), wanted)
+			calls := map[string]error{"prepare again": again, "prepare": prepared, "reconcile": p.Reconcile(quiet(t)), "unprepare": p.Unprepare(quiet(t), held.Ref)}
+			if call == "list-records" {
+				mustPrepare(t, p, slice) // what other claims hold does not matter
+				_, calls["users"] = p.DaemonUsers("mps-" + h0)
+			}
+			w.before = nil
+			for call, err := range calls {
+				if !errors.Is(err, broken) {
+					t.Errorf("%s: %v, want %v", call, err, broken)
+				}
+			}
+			if len(w.records.kept) != 2 || len(w.fleet.daemons) != daemons || !cmp.Equal(instances, w.instances()) {
+				t.Errorf("changed: records %v, daemons %v, instances %v", w.records.kept, w.fleet.daemons, w.instances())
+			}
+		})
+	}
 }
