@@ -83,6 +83,7 @@ func TestCheckHealthy(t *testing.T) {
 func TestCheckFaults(t *testing.T) {
 	s, dir := open(t, "h100x8")
 	name := gputest.Node(t, "h100x8").GPUs[3].Name()
+	check(t, s, name) // it has joined the fabric
 	tests := map[string]struct {
 		injure func() error
 		want   map[string]string
@@ -95,7 +96,7 @@ func TestCheckFaults(t *testing.T) {
 		"heat":           {func() error { return fakegpu.SlowDown(dir, 3, fakegpu.HeatBrake) }, map[string]string{"heat": ""}, 18},
 		"power":          {func() error { return fakegpu.SlowDown(dir, 3, fakegpu.PowerBrake) }, map[string]string{"power": ""}, 18},
 		"links":          {func() error { return errors.Join(fakegpu.LinkDown(dir, 3, 0), fakegpu.LinkDown(dir, 3, 17)) }, nil, 16},
-		"fabric":         {func() error { return fakegpu.Fabric(dir, 3, fakegpu.FabricReport{State: fakegpu.FabricInProgress}) }, map[string]string{"fabric": "the GPU has not joined the fabric yet"}, 18},
+		"fabric":         {func() error { return fakegpu.Fabric(dir, 3, fakegpu.FabricReport{State: fakegpu.FabricInProgress}) }, map[string]string{"fabric": "the GPU had joined the fabric and has not joined it again yet"}, 18},
 		"bandwidth": {func() error {
 			return fakegpu.Fabric(dir, 3, fakegpu.FabricReport{Health: fakegpu.FabricDegradedBandwidth})
 		}, map[string]string{"fabric": "its bandwidth is degraded"}, 18},
@@ -122,6 +123,40 @@ func TestCheckFaults(t *testing.T) {
 				t.Errorf("cleared: %v", there)
 			}
 		})
+	}
+}
+
+// A GPU that has never joined its NVLink fabric has no fault: one of a shared fabric does not before a partition is active. One that had joined has, also
+// after the connection to the driver was replaced.
+func TestFabricThatWasNeverJoined(t *testing.T) {
+	s, dir := open(t, "h100x8")
+	name := gputest.Node(t, "h100x8").GPUs[3].Name()
+	report := func(state fakegpu.FabricState) string {
+		t.Helper()
+		must(t, fakegpu.Fabric(dir, 3, fakegpu.FabricReport{State: state}))
+		there, reported := symptoms(check(t, s, name))
+		switch detail, present := there["fabric "+gpu.Placement{}.String()]; {
+		case present:
+			return detail
+		case reported[gpu.SignalFabric]:
+			return "absent"
+		}
+		return "unknown"
+	}
+	for i, step := range []struct {
+		state fakegpu.FabricState
+		want  string
+	}{
+		{fakegpu.FabricNotStarted, "unknown"}, {fakegpu.FabricInProgress, "unknown"}, {fakegpu.FabricCompleted, "absent"},
+		{fakegpu.FabricInProgress, "again yet"}, {fakegpu.FabricNotStarted, "started to join it again"}, {fakegpu.FabricCompleted, "absent"},
+	} {
+		if got := report(step.state); !strings.Contains(got, step.want) {
+			t.Errorf("step %d: got %q, want %q", i, got, step.want)
+		}
+	}
+	must(t, s.Reopen(t.Context()))
+	if got := report(fakegpu.FabricInProgress); !strings.Contains(got, "again yet") {
+		t.Errorf("after the driver was opened again: %q", got)
 	}
 }
 

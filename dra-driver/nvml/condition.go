@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -57,9 +58,19 @@ func (f *gpuInfo) linkConditions(a *calls) []gpu.Condition {
 
 // fabricConditions reads the state of the GPU in its NVLink fabric. The driver's report of an incorrect fabric
 // configuration is ignored: a machine without a partition or its own chassis does not make the GPU unhealthy.
-func (f *gpuInfo) fabricConditions(a *calls) []gpu.Condition {
+//
+// A GPU that has never joined is no evidence of a fault, nor of its end: until a partition is active, the GPUs of a shared
+// fabric do not join, and a GPU of such a board that a virtual machine has alone never does, although it computes. joined is
+// whether this process has seen that the GPU had joined.
+func (f *gpuInfo) fabricConditions(a *calls, joined *atomic.Bool) []gpu.Condition {
 	info, has := querySensor(a, "nvmlDeviceGetGpuFabricInfoV", f.handle.GetGpuFabricInfoV().V2)
 	if !has || info.State == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED {
+		return nil
+	}
+	if info.State == nvml.GPU_FABRIC_STATE_COMPLETED {
+		joined.Store(true)
+	}
+	if !joined.Load() {
 		return nil
 	}
 	detail := describeFabricError(info)
@@ -70,9 +81,9 @@ func (f *gpuInfo) fabricConditions(a *calls) []gpu.Condition {
 func describeFabricError(info nvml.GpuFabricInfo_v2) string {
 	switch {
 	case info.State == nvml.GPU_FABRIC_STATE_NOT_STARTED:
-		return "the GPU has not started to join the fabric"
+		return "the GPU had joined the fabric and has not started to join it again"
 	case info.State != nvml.GPU_FABRIC_STATE_COMPLETED:
-		return "the GPU has not joined the fabric yet"
+		return "the GPU had joined the fabric and has not joined it again yet"
 	case nvml.Return(info.Status) != nvml.SUCCESS:
 		return fmt.Sprintf("the GPU failed to join the fabric: %v", newCallError("its status", nvml.Return(info.Status)))
 	}

@@ -46,6 +46,8 @@ type Session struct {
 	node              *node
 	// reading serializes Read, which completes the cached facts of the connection.
 	reading sync.Mutex
+	// fabric has, by the GPU's name, whether the GPU has joined its NVLink fabric.
+	fabric sync.Map
 	// models outlives connections, so that equal GPUs share one geometry across them.
 	models models
 }
