@@ -41,6 +41,8 @@ type GPU struct {
 	// Mode is the current MIG mode, Pending the mode after the next reset.
 	Mode    Mode `json:"mode"`
 	Pending Mode `json:"pending"`
+	// MIGFixed reports that the mode cannot be changed without a reset on this machine, as in some virtual machines.
+	MIGFixed bool `json:"migFixed,omitempty"`
 	// Geometry is nil for a GPU without MIG.
 	Geometry *Geometry `json:"geometry,omitempty"`
 	// Instances are the existing MIG devices, in order of start.
@@ -81,9 +83,9 @@ func (g GPU) Name() string {
 	}, g.PCI)
 }
 
-// TogglesMIG reports whether the MIG mode can change without a reset of the GPU: on Hopper and later. Source: NVIDIA MIG User
-// Guide.
-func (g GPU) TogglesMIG() bool { return g.Geometry.Slices() > 0 && g.ComputeMajor >= 9 }
+// TogglesMIG reports whether the MIG mode can change without a reset of the GPU: on Hopper and later, where the machine permits
+// it. Source: NVIDIA MIG User Guide.
+func (g GPU) TogglesMIG() bool { return g.Geometry.Slices() > 0 && g.ComputeMajor >= 9 && !g.MIGFixed }
 
 // Find returns the GPU with the name (GPU.Name), or an error.
 func (n Node) Find(name string) (GPU, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -38,8 +37,7 @@ func (s *Session) Check(ctx context.Context, gpuName string) (gpu.Checkup, error
 		c.Conditions = append(c.Conditions, p.migMemoryErrors(ctx, c.Conditions)...)
 	} else {
 		c.Conditions = append(c.Conditions, p.conditions(ctx, known.linkConditions)...)
-		joined := s.joined(gpuName)
-		c.Conditions = append(c.Conditions, p.conditions(ctx, func(a *calls) []gpu.Condition { return known.fabricConditions(a, joined) })...)
+		c.Conditions = append(c.Conditions, p.conditions(ctx, func(a *calls) []gpu.Condition { return known.fabricConditions(a, &s.joined) })...)
 	}
 	switch failed := errors.Join(p.errs...); {
 	case p.ended:
@@ -55,13 +53,6 @@ func (s *Session) Check(ctx context.Context, gpuName string) (gpu.Checkup, error
 		c.Conditions = append(c.Conditions, gpu.Condition{Signal: gpu.SignalFabric}, gpu.Condition{Signal: gpu.SignalNVLink, Links: gpu.LinksUnused})
 	}
 	return c, nil
-}
-
-// joined returns whether the GPU has joined its NVLink fabric since the process started, over all connections: a reset
-// ends them.
-func (s *Session) joined(gpuName string) *atomic.Bool {
-	joined, _ := s.fabric.LoadOrStore(gpuName, new(atomic.Bool))
-	return joined.(*atomic.Bool)
 }
 
 // Present reports whether an NVIDIA device is at the GPU's address on the PCI bus, with or without a driver. It returns

@@ -2,7 +2,6 @@ package nvml
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -60,17 +59,17 @@ func (f *gpuInfo) linkConditions(a *calls) []gpu.Condition {
 // configuration is ignored: a machine without a partition or its own chassis does not make the GPU unhealthy.
 //
 // A GPU that has never joined is no evidence of a fault, nor of its end: until a partition is active, the GPUs of a shared
-// fabric do not join, and a GPU of such a board that a virtual machine has alone never does, although it computes. joined is
-// whether this process has seen that the GPU had joined.
-func (f *gpuInfo) fabricConditions(a *calls, joined *atomic.Bool) []gpu.Condition {
+// fabric do not join, and a GPU of such a board that a virtual machine has alone never does, although it computes. joined has the
+// GPUs of which this process has seen that they had joined.
+func (f *gpuInfo) fabricConditions(a *calls, joined *gpuSet) []gpu.Condition {
 	info, has := querySensor(a, "nvmlDeviceGetGpuFabricInfoV", f.handle.GetGpuFabricInfoV().V2)
 	if !has || info.State == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED {
 		return nil
 	}
 	if info.State == nvml.GPU_FABRIC_STATE_COMPLETED {
-		joined.Store(true)
+		joined.add(f.name)
 	}
-	if !joined.Load() {
+	if !joined.has(f.name) {
 		return nil
 	}
 	detail := describeFabricError(info)

@@ -52,6 +52,7 @@ func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
 	g.Index = d.index
 	read := &gpuInfo{handle: handle, name: g.Name(), gpu: g, links: nvlinks(&a, handle), remotes: map[int]string{}}
 	s.readProfiles(ctx, &a, read)
+	read.gpu.MIGFixed = read.gpu.TogglesMIG() && (s.refused.has(read.name) || migFixed(&a, handle))
 	if a.err != nil {
 		return nil, a.err
 	}
@@ -59,6 +60,21 @@ func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
 	read.omitted = a.omitted
 	d.info.Store(read)
 	return read, nil
+}
+
+// migFixed reports whether the driver reports that it does not change the MIG mode without a reset: for the virtual GPU of a
+// guest, and where it has no such change.
+func migFixed(a *calls, d nvml.Device) bool {
+	mode, _ := queryExtra(a, "nvmlDeviceGetVirtualizationMode", d.GetVirtualizationMode)
+	resetless, has := queryExtra(a, "nvmlDeviceGetFieldValues", func() (float64, nvml.Return) {
+		fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_IS_RESETLESS_MIG_SUPPORTED}}
+		if code := d.GetFieldValues(fields); code != nvml.SUCCESS {
+			return 0, code
+		}
+		number, _ := numberIn(fields[0])
+		return number, nvml.Return(fields[0].NvmlReturn)
+	}, nvml.ERROR_INVALID_ARGUMENT)
+	return mode == nvml.GPU_VIRTUALIZATION_MODE_VGPU || has && resetless == 0
 }
 
 // readProfiles reads the MIG profiles of the GPU and what derives from them. nvml.h: nvmlDeviceGetGpuInstanceProfileInfo

@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -57,7 +58,7 @@ const exclusionTimeout = 3 * time.Second
 // SetMode sets the MIG mode and returns nil only if the mode is in effect. Other calls wait meanwhile: none of this
 // process reads the GPU in the middle of the change, except one that hangs. The error wraps gpu.ErrBusy if another program has the GPU open, which
 // prevents the change (nvmlDeviceSetMigMode: NVML_ERROR_IN_USE), and gpu.ErrUnsupported if the GPU would need a reset, which is the case before Hopper and
-// in some virtual machines; no change stays pending then.
+// in some virtual machines; no change stays pending then, and Read reports MIGFixed.
 func (s *Session) SetMode(ctx context.Context, gpuName string, mode gpu.Mode) error {
 	defer s.changes.begin()()
 	if err := s.connection.use(ctx); err != nil {
@@ -75,6 +76,12 @@ func (s *Session) SetMode(ctx context.Context, gpuName string, mode gpu.Mode) er
 	}
 	known := d.info.Load()
 	changed, err := known.setMode(mode)
+	if errors.Is(err, gpu.ErrUnsupported) && known.gpu.TogglesMIG() {
+		s.refused.add(known.name)
+		now := *known
+		now.gpu.MIGFixed = true
+		d.info.Store(&now)
+	}
 	if !changed {
 		return err
 	}

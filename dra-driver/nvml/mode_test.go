@@ -225,3 +225,49 @@ func TestSetComputeMode(t *testing.T) {
 		t.Errorf("a GPU that is not there: got %v, want lost", err)
 	}
 }
+
+// Where the MIG mode cannot be changed without a reset, only the shapes of the present mode are offered: for the virtual GPU of a guest from the start, and
+// otherwise after the first refusal.
+func TestModeIsFixed(t *testing.T) {
+	offered := func(t *testing.T, s *Session) bool {
+		t.Helper()
+		node := gpu.Node{GPUs: []gpu.GPU{read(t, s)}}
+		return len(node.Devices(gpu.Offer{Shapes: []gpu.Shape{gpu.MIG}})) > 0
+	}
+	t.Run("virtual GPU", func(t *testing.T) {
+		s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2"})
+		must(t, fakegpu.Virtualize(dir, 0, fakegpu.VirtualGPU, false))
+		must(t, s.Reopen(t.Context()))
+		if offered(t, s) {
+			t.Error("MIG devices are offered")
+		}
+		if err := s.SetMode(t.Context(), read(t, s).Name(), gpu.ModeEnabled); !errors.Is(err, gpu.ErrUnsupported) {
+			t.Errorf("SetMode: %v", err)
+		}
+	})
+	t.Run("passthrough", func(t *testing.T) {
+		s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2"})
+		must(t, fakegpu.Virtualize(dir, 0, fakegpu.Passthrough, false))
+		must(t, s.Reopen(t.Context()))
+		if !offered(t, s) {
+			t.Fatal("no MIG devices are offered")
+		}
+		must(t, fakegpu.Virtualize(dir, 0, fakegpu.Passthrough, true))
+		name := read(t, s).Name()
+		for range 2 {
+			if err := s.SetMode(t.Context(), name, gpu.ModeEnabled); !errors.Is(err, gpu.ErrUnsupported) {
+				t.Errorf("SetMode: %v", err)
+			}
+			if offered(t, s) {
+				t.Error("MIG devices are offered after the refusal")
+			}
+			must(t, s.Reopen(t.Context()))
+		}
+	})
+	t.Run("no virtualization", func(t *testing.T) {
+		s, _ := open(t, "h100x2")
+		if !offered(t, s) {
+			t.Error("no MIG devices are offered")
+		}
+	})
+}

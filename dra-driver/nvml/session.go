@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -46,10 +47,31 @@ type Session struct {
 	node              *node
 	// reading serializes Read, which completes the cached facts of the connection.
 	reading sync.Mutex
-	// fabric has, by the GPU's name, whether the GPU has joined its NVLink fabric.
-	fabric sync.Map
+	// joined are the GPUs that have joined their NVLink fabric since the process started; refused are those whose MIG mode needs a
+	// reset although the driver does not report that. Both outlive connections, which a reset ends.
+	joined, refused gpuSet
 	// models outlives connections, so that equal GPUs share one geometry across them.
 	models models
+}
+
+// gpuSet is a set of GPUs, by name, to which GPUs are only added. It is safe for concurrent use.
+type gpuSet struct {
+	mutex sync.Mutex
+	names []string
+}
+
+func (s *gpuSet) has(name string) bool {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return slices.Contains(s.names, name)
+}
+
+func (s *gpuSet) add(name string) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if !slices.Contains(s.names, name) {
+		s.names = append(s.names, name)
+	}
 }
 
 // node is the cached facts of the machine of one connection.

@@ -76,6 +76,7 @@ func restarted(g gpuState, keepsMIG bool) gpuState {
 	next := gpuState{
 		RemapCorrectable: g.RemapCorrectable, RemapUncorrectable: g.RemapUncorrectable + g.RemapPending, RemapFailed: g.RemapFailed,
 		LifetimeECCCorrected: g.LifetimeECCCorrected, LifetimeECCUncorrected: g.LifetimeECCUncorrected,
+		Virtualization: g.Virtualization, MIGNeedsReset: g.MIGNeedsReset,
 		LargerMemoryMIB: g.LargerMemoryMIB, LargerMultiprocessors: g.LargerMultiprocessors,
 		FabricState: g.FabricState, FabricStatus: g.FabricStatus, FabricHealth: g.FabricHealth,
 		Resets: g.Resets, Sensors: idle(),

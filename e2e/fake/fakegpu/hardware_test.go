@@ -45,7 +45,8 @@ func TestAnswersOfHardware(t *testing.T) {
 
 func compareAnswers(t *testing.T, machine string) {
 	t.Helper()
-	withNVML(t, Spec{Machine: machine}, func(t *testing.T, _ string, lib nvml.Interface) {
+	withNVML(t, Spec{Machine: machine}, func(t *testing.T, dir string, lib nvml.Interface) {
+		must(t, Virtualize(dir, 0, Passthrough, false))
 		data, err := os.ReadFile(filepath.Join(captures(machine), "calls.json"))
 		must(t, err)
 		var recorded nvmlcalls.Recording

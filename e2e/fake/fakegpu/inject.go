@@ -127,6 +127,21 @@ func Slow(dir, function string, by time.Duration) error {
 	return changeFault(dir, function, func(f *fault) { f.DelayMS = uint32(by.Milliseconds()) })
 }
 
+// Virtualization is how a GPU belongs to a virtual machine (nvmlGpuVirtualizationMode_t).
+type Virtualization uint32
+
+// A machine without virtualization; a guest with the whole GPU; a guest with a virtual GPU, which cannot change the MIG mode.
+const (
+	NoVirtualization Virtualization = 0
+	Passthrough      Virtualization = 1
+	VirtualGPU       Virtualization = 2
+)
+
+// Virtualize puts the GPU into a virtual machine. In some with the whole GPU, the MIG mode changes only with a reset (NVIDIA MIG User Guide).
+func Virtualize(dir string, gpu int, v Virtualization, migNeedsReset bool) error {
+	return changeGPU(dir, gpu, func(g *gpuState) { g.Virtualization, g.MIGNeedsReset = uint32(v), flag(migNeedsReset) })
+}
+
 // LargerProfiles makes the GPU report its MIG profiles with more memory and multiprocessors while MIG is off. On hardware
 // they differ with the mode: published tables of one B200 have 22.00 and 20.50 GiB for profile 1g (mig-parted 166, 187).
 func LargerProfiles(dir string, gpu int, memoryMIB, multiprocessors uint32) error {

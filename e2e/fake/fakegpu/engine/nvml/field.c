@@ -27,7 +27,7 @@ static void read_field(const struct target *target, nvmlFieldValue_t *field)
 		field->nvmlReturn = target->part->link_count ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 		break;
 	case NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED:
-		field->value.uiVal = target->model->profile_count && !target->model->mig_needs_reset;
+		field->value.uiVal = resetless_mig(target);
 		break;
 	case NVML_FI_DEV_IS_MIG_MODE_INDEPENDENT_MIG_QUERY_CAPABLE:
 		field->value.uiVal = target->model->profile_count > 0;

@@ -6,6 +6,9 @@
 nvmlReturn_t mig_capable(const struct target *target);
 nvmlReturn_t mig_enabled(const struct target *target);
 
+/* resetless_mig reports whether the MIG mode changes without a reset of the GPU. */
+bool resetless_mig(const struct target *target);
+
 /* mig_now makes a MIG mode current. With MIG on, the compute mode is the default and stays so. */
 void mig_now(struct gpu_state *state, unsigned mode);
 

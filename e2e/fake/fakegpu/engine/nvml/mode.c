@@ -30,6 +30,21 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
 	return NVML_SUCCESS;
 }
 
+bool resetless_mig(const struct target *target)
+{
+	return target->model->profile_count && !target->model->mig_needs_reset && !target->state.mig_needs_reset &&
+	       target->state.virtualization != NVML_GPU_VIRTUALIZATION_MODE_VGPU;
+}
+
+nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device, nvmlGpuVirtualizationMode_t *mode)
+{
+	struct target target;
+
+	ENTER_GPU(&target, mode);
+	*mode = target.state.virtualization;
+	return NVML_SUCCESS;
+}
+
 void mig_now(struct gpu_state *state, unsigned mode)
 {
 	state->mig = mode;
@@ -53,7 +68,7 @@ static nvmlReturn_t change_mig(const struct target *target, struct gpu_state *st
 		return NVML_SUCCESS;
 	if (gpu_held(target->gpu))
 		*activation = NVML_ERROR_IN_USE;
-	else if (target->model->mig_needs_reset)
+	else if (!resetless_mig(target))
 		*activation = NVML_ERROR_RESET_REQUIRED;
 	else
 		mig_now(state, mode);
@@ -67,6 +82,8 @@ nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlRe
 	ENTER_GPU(&target, activation && mode <= NVML_DEVICE_MIG_ENABLE);
 	TRY(mig_capable(&target));
 	TRY(privileged());
+	if (target.state.virtualization == NVML_GPU_VIRTUALIZATION_MODE_VGPU)
+		return NVML_ERROR_NOT_SUPPORTED;
 	gpu_busy_begin(target.gpu);
 	struct live *live = state_begin();
 	nvmlReturn_t result = change_mig(&target, &live->gpus[target.gpu], mode, activation);
