@@ -383,7 +383,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// A GPU is usable without a fact that the driver cannot tell, and lost only without those that identify it.
+// A GPU is usable without a fact that the driver cannot report, and lost only without those that identify it.
 func TestFactsThatCannotBeRead(t *testing.T) {
 	want := gputest.Node(t, "h100x8").GPUs[0]
 	left := func(edit func(g *gpu.GPU)) gpu.GPU {
