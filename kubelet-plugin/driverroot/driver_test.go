@@ -446,3 +446,28 @@ func TestExtra(t *testing.T) {
 		t.Errorf("a file: %v", err)
 	}
 }
+
+// Each folder in which a distribution has the driver's libraries is found without the others.
+func TestLibraryFolders(t *testing.T) {
+	for _, folder := range libraryFolders {
+		t.Run(folder, func(t *testing.T) {
+			h := newHost(t)
+			for _, path := range []string{"usr/lib", "lib"} {
+				if err := os.RemoveAll(filepath.Join(h.Host, path)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, name := range []string{"libcuda.so.", "libnvidia-ml.so."} {
+				h.write(folder+"/"+name+version, "library")
+			}
+			h.link("libnvidia-ml.so."+version, folder+"/libnvidia-ml.so.1")
+			want := []File{same(folder + "/libcuda.so." + version), same(folder + "/libnvidia-ml.so." + version)}
+			if d := h.scan(); !slices.Equal(d.Libraries, want) || !slices.Equal(d.Folders, []string{folder}) {
+				t.Errorf("libraries %v in %v, want %v", d.Libraries, d.Folders, want)
+			}
+			if path, err := h.Library(); err != nil || path != filepath.Join(h.Host, folder, "libnvidia-ml.so."+version) {
+				t.Errorf("NVML: %s, %v", path, err)
+			}
+		})
+	}
+}

@@ -10,7 +10,9 @@ import (
 	"strings"
 )
 
-// libraryFolders are the folders in which drivers install their libraries, in order of preference.
+// libraryFolders are the folders in which drivers install their libraries, in order of preference. Below nvidia/current they are on
+// Debian, in /usr/lib on Arch and Bottlerocket, or there below nvidia/tesla before 580 (bottlerocket-kernel-kit 365), in
+// /usr/local/glibc/usr/lib on Talos, and in /usr/local/lib there before 1.8 (siderolabs/extensions 385, 940).
 var libraryFolders = []string{
 	"/usr/lib64",
 	"/usr/lib/x86_64-linux-gnu",
@@ -22,6 +24,10 @@ var libraryFolders = []string{
 	"/lib/aarch64-linux-gnu",
 	"/lib/x86_64-linux-gnu/nvidia/current",
 	"/lib/aarch64-linux-gnu/nvidia/current",
+	"/usr/lib",
+	"/usr/lib/nvidia/tesla",
+	"/usr/local/glibc/usr/lib",
+	"/usr/local/lib",
 }
 
 // ownVersion are the libraries of the driver that have their own version numbers.
