@@ -328,8 +328,8 @@ func TestEnsureCreatesPod(t *testing.T) {
 		t.Error("the pod has a token")
 	}
 	for i, name := range []string{"shm", "pipe", "log"} {
-		if v := pod.Spec.Volumes[i]; v.Name != name || v.EmptyDir == nil || v.EmptyDir.Medium != corev1.StorageMediumMemory || v.EmptyDir.SizeLimit.IsZero() {
-			t.Errorf("%s is no tmpfs with a size: %+v", name, v)
+		if v := pod.Spec.Volumes[i]; v.Name != name || v.EmptyDir == nil || v.EmptyDir.Medium != corev1.StorageMediumMemory || (v.EmptyDir.SizeLimit == nil) != (name == "shm") {
+			t.Errorf("%s is no tmpfs with a size, or shm with one: %+v", name, v)
 		}
 	}
 	if owner := metav1.GetControllerOf(&pod); owner == nil || owner.Kind != "Node" || owner.UID != "node-uid" {

@@ -15,33 +15,41 @@ import (
 // the pod starts and removes it with the pod; the supervisor sets what kubelet has no field for.
 type volume struct {
 	name string
-	// size is the limit of the data, inodes that of files and folders. Unused memory is not allocated.
+	// size is the limit of the data, an amount or a percentage of the node's memory; inodes is that of files and folders. Unused memory is not
+	// allocated.
 	size   string
 	inodes int
 	// mode are the permissions of its root; kubelet's are 0777.
 	mode os.FileMode
 }
 
-// The volumes. sharedMemory is /dev/shm of the daemon and of its clients; clients run as different users. pipes has the sockets of the daemon, which
-// use inodes only.
+// The volumes. sharedMemory is /dev/shm of the daemon and of its clients, which run as different users; it has the size of a tmpfs by default, because
+// programs that load data need gigabytes of it. What a client writes is memory of its container. pipes has the sockets of the daemon, which use inodes only.
 var (
-	sharedMemory = volume{name: "shm", size: "8Gi", inodes: 1 << 16, mode: os.ModeSticky | 0o777}
+	sharedMemory = volume{name: "shm", size: "50%", inodes: 1 << 16, mode: os.ModeSticky | 0o777}
 	pipes        = volume{name: pipeName, size: "4Mi", inodes: 1 << 10, mode: 0o755}
 	logs         = volume{name: logName, size: "64Mi", inodes: 1 << 10, mode: 0o755}
 )
 
+// isShare reports whether the size is a percentage, which kubelet has no field for.
+func (v volume) isShare() bool { return strings.HasSuffix(v.size, "%") }
+
 // source returns the volume for a pod.
 func (v volume) source() corev1.Volume {
-	size := resource.MustParse(v.size)
-	return corev1.Volume{Name: v.name, VolumeSource: corev1.VolumeSource{
-		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &size},
-	}}
+	source := &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}
+	if !v.isShare() {
+		source.SizeLimit = new(resource.MustParse(v.size))
+	}
+	return corev1.Volume{Name: v.name, VolumeSource: corev1.VolumeSource{EmptyDir: source}}
 }
 
-// limit sets the permissions and the number of inodes of the volume, which is mounted at the path. It keeps the size.
+// limit sets the permissions and the number of inodes of the volume, which is mounted at the path, and its size if that is a percentage.
 func (v volume) limit(path string) error {
 	err := os.Chmod(path, v.mode)
 	options := fmt.Sprintf("nr_inodes=%d", v.inodes)
+	if v.isShare() {
+		options += ",size=" + v.size
+	}
 	if err == nil {
 		var noSwap bool
 		if noSwap, err = isNoSwap(path); noSwap {

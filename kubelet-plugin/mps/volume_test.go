@@ -39,6 +39,20 @@ func mountVolume(t *testing.T, v volume, path string) {
 	})
 }
 
+// checkHalf checks that the file system takes half of the machine's memory, and the number of files.
+func checkHalf(t *testing.T, path string, inodes int) {
+	t.Helper()
+	var system unix.Statfs_t
+	var machine unix.Sysinfo_t
+	if err := errors.Join(unix.Statfs(path, &system), unix.Sysinfo(&machine)); err != nil {
+		t.Fatal(err)
+	}
+	half := machine.Totalram * uint64(machine.Unit) / 2
+	if size := system.Blocks * uint64(system.Bsize); size < half*9/10 || size > half*11/10 || int(system.Files) != inodes { //nolint:gosec // small numbers
+		t.Errorf("%s takes %d bytes and %d files, want %d and %d", path, size, system.Files, half, inodes)
+	}
+}
+
 // used returns the used blocks and files of the file system.
 func used(t *testing.T, path string) (blocks, files uint64) {
 	t.Helper()
@@ -90,9 +104,8 @@ func TestClientFillsVolumesOnly(t *testing.T) {
 	mountVolume(t, volume{name: "host", size: "256Mi"}, host)
 	mountVolume(t, pipes, filepath.Join(s.folder, pipeName))
 	mountVolume(t, logs, filepath.Join(s.folder, logName))
-	shared := sharedMemory
-	shared.size = "16Mi" // the test needs less
-	mountVolume(t, shared, filepath.Join(s.dir, "shm"))
+	sharedFolder := filepath.Join(s.dir, "shm")
+	mountVolume(t, volume{name: sharedMemory.name, size: "16Mi"}, sharedFolder) // kubelet's size
 	wasNoSwap, err := isNoSwap(host)
 	if err != nil {
 		t.Fatal(err)
@@ -104,13 +117,17 @@ func TestClientFillsVolumesOnly(t *testing.T) {
 		t.Fatalf("the volumes are not reported: %+v", seen)
 	}
 	blocks, files := used(t, host)
-	for path, v := range map[string]volume{filepath.Join(s.folder, pipeName): pipes, filepath.Join(s.dir, "shm"): shared} {
+	for path, v := range map[string]volume{filepath.Join(s.folder, pipeName): pipes, sharedFolder: sharedMemory} {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode()&(os.ModePerm|os.ModeSticky) != v.mode {
 			t.Errorf("%s: mode %v, %v, want %v", v.name, info.Mode(), err, v.mode)
 		}
 		if noSwap, err := isNoSwap(path); err != nil || noSwap != wasNoSwap {
 			t.Errorf("%s: noswap %v, %v, before %v", v.name, noSwap, err, wasNoSwap)
+		}
+		if v.isShare() {
+			checkHalf(t, path, v.inodes)
+			continue
 		}
 		size := resource.MustParse(v.size)
 		bytes, files := fill(t, path)
