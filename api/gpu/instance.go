@@ -12,10 +12,11 @@ type Instance struct {
 	// Placement is the profile and position of the GPU instance.
 	Placement Placement `json:"placement"`
 	// GI and CI are NVML's ids of the GPU instance and of the compute instance. CI is NoCompute while there is no compute
-	// instance. NVML reuses ids after an instance is destroyed, but never a UUID.
+	// instance. The driver uses them again after an instance is destroyed.
 	GI int `json:"gi"`
 	CI int `json:"ci"`
-	// UUID is the UUID of the MIG device; empty while there is no compute instance.
+	// UUID is the UUID of the MIG device; empty while there is no compute instance. The driver derives it from the GPU and the
+	// place, so that an instance at the same place has the same one again (open-gpu-kernel-modules, gpu_uuid.c).
 	UUID string `json:"uuid,omitempty"`
 	// Multiprocessors is the number of SMs of the compute instance.
 	Multiprocessors int `json:"multiprocessors,omitempty"`

@@ -259,26 +259,20 @@ func TestDestroyKeepsOtherInstances(t *testing.T) {
 	if err := s.Destroy(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []gpu.Placement{at(9, 4, 4), at(9, 0, 4)} {
-		other := carve(t, s, g.Name(), p)
-		if p == old.Placement && other.GI == old.GI && other.UUID == old.UUID {
-			t.Fatalf("the new instance is the old one: %+v", other)
+	other := carve(t, s, g.Name(), at(9, 4, 4))
+	for _, i := range []gpu.Instance{old, {GPU: old.GPU, Placement: old.Placement, GI: other.GI, CI: gpu.NoCompute}} {
+		if err := s.Destroy(t.Context(), i); err != nil {
+			t.Errorf("Destroy of what is gone: %v", err)
 		}
-		gone := []gpu.Instance{old}
-		if p != old.Placement {
-			gone = append(gone, gpu.Instance{GPU: old.GPU, Placement: old.Placement, GI: other.GI, CI: gpu.NoCompute})
-		}
-		for _, i := range gone {
-			if err := s.Destroy(t.Context(), i); err != nil {
-				t.Errorf("Destroy of what is gone: %v", err)
-			}
-		}
-		if left := list(t, s, g.Name()); !slices.Contains(left, other) {
-			t.Errorf("%v was destroyed in the name of %v", other, old)
-		}
-		if err := s.Destroy(t.Context(), other); err != nil {
-			t.Fatal(err)
-		}
+	}
+	if left := list(t, s, g.Name()); !slices.Contains(left, other) {
+		t.Errorf("%v was destroyed in the name of %v", other, old)
+	}
+	if err := s.Destroy(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if again := carve(t, s, g.Name(), old.Placement); again != old {
+		t.Errorf("at the place of the old instance: %+v, want the same, %+v", again, old)
 	}
 }
 

@@ -204,7 +204,7 @@ func (w *world) clone(t *testing.T) *world {
 	t.Helper()
 	other := emptyWorld(w.node, disktest.Folder(t))
 	other.boot, other.on, other.sandbox, other.api = w.boot, w.on, w.sandbox, w.api
-	other.serial, other.foreign, other.busy, other.sins = w.serial, maps.Clone(w.foreign), maps.Clone(w.busy), slices.Clone(w.sins)
+	other.foreign, other.busy, other.sins = maps.Clone(w.foreign), maps.Clone(w.busy), slices.Clone(w.sins)
 	for name, c := range w.gpus {
 		copied := *c
 		copied.Instances = slices.Clone(c.Instances)

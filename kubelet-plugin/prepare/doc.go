@@ -16,8 +16,9 @@
 //     next call: nothing distinguishes it from the claim's, and it is adopted.
 //   - While a record is Preparing, no container uses the claim's devices, because kubelet has no answer yet. So it may be completed (by the
 //     next Prepare) or released (by Unprepare and Reconcile).
-//   - The record in state Prepared contains the MIG devices by ID and UUID. From then on, another MIG device at the same placement is foreign,
-//     and a missing one is an error: it is never created again under running pods.
+//   - The record in state Prepared contains the MIG devices by ID and UUID. From then on, a MIG device with others at the same placement is foreign,
+//     and a missing one is an error: it is never created again under running pods. One that an administrator destroys and creates again has the same ID
+//     and UUID, and stays the claim's.
 //   - The record in state Unpreparing is written before anything is released. Until it is deleted, no other claim gets the devices.
 //   - A record of another boot does not describe hardware: it is deleted. MPS daemons of an earlier boot without a claim are stopped by
 //     Reconcile.

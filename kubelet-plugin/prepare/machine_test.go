@@ -17,8 +17,6 @@ type machine struct {
 	mutex sync.Mutex
 	fleet *fleet
 	gpus  map[string]*card
-	// serial makes UUIDs, which are never used again.
-	serial int
 	// foreign are the UUIDs of instances of other programs; busy are those in use.
 	foreign, busy map[string]bool
 	// sins are the things that were done and must not be.
@@ -155,6 +153,7 @@ func (m *machine) create(c *card, p gpu.Placement) (gpu.Instance, error) {
 func (m *machine) Complete(_ context.Context, i gpu.Instance) (done gpu.Instance, err error) {
 	err = m.call("complete", i.GPU, true, func(c *card) error {
 		done, err = m.complete(c, i)
+		delete(m.foreign, done.UUID) // an earlier one of another program had the same UUID
 		return err
 	})
 	return done, err
@@ -175,8 +174,8 @@ func (m *machine) complete(c *card, i gpu.Instance) (gpu.Instance, error) {
 	if err != nil {
 		return gpu.Instance{}, err
 	}
-	m.serial++
-	there.CI, there.UUID, there.Multiprocessors = 0, fmt.Sprintf("MIG-%d", m.serial), profile.Multiprocessors
+	// The driver derives the UUID from GPU and place.
+	there.CI, there.UUID, there.Multiprocessors = 0, fmt.Sprintf("MIG-%s-%d-%d", c.UUID, i.Placement.Start, i.Placement.Size), profile.Multiprocessors
 	return *there, nil
 }
 

@@ -147,8 +147,8 @@ func TestNodeWithoutTimeSlices(t *testing.T) {
 	clean(t, w)
 }
 
-// TestVanishedInstance takes a ready claim's instance away: that is said, and nothing is made in its
-// place, because the claim's pods hold the old one.
+// TestVanishedInstance removes the instance of a prepared claim: that is an error, and nothing is created in its place, because the
+// claim's pods use the old one. One that another program creates at exactly the place is the same to the driver, with its ids and UUID.
 func TestVanishedInstance(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]bool{"gone": false, "replaced": true} {
@@ -160,23 +160,22 @@ func TestVanishedInstance(t *testing.T) {
 			mustPrepare(t, p, c)
 			w.gpus[h0].Instances = nil
 			if replace {
-				if _, err := w.intrude(c.Wanted[0]); err != nil {
+				made, err := w.intrude(c.Wanted[0])
+				if err != nil {
 					t.Fatal(err)
 				}
-			}
-			if _, err := p.Prepare(quiet(t), c); !has(err, "claim team/a", c.Wanted[0].Device, "profile 19 at slices 3-3") {
+				delete(w.foreign, made.UUID)
+				mustPrepare(t, p, c)
+			} else if _, err := p.Prepare(quiet(t), c); !has(err, "claim team/a", c.Wanted[0].Device, "profile 19 at slices 3-3") {
 				t.Errorf("prepare: %v, want it to name the device", err)
 			}
-			if err := p.Reconcile(quiet(t)); !has(err, "reconcile claim team/a (uid-a)") {
+			if err := p.Reconcile(quiet(t)); replace != (err == nil) || !replace && !has(err, "reconcile claim team/a (uid-a)") {
 				t.Errorf("reconcile: %v, want it to name the claim", err)
 			}
 			if got := w.records.kept["uid-a"].State; got != StatePrepared {
 				t.Errorf("record: %s, want it as it was", got)
 			}
 			mustUnprepare(t, p, c)
-			if got := len(w.instances()); replace != (got == 1) {
-				t.Errorf("%d instances after unprepare", got)
-			}
 			clean(t, w)
 		})
 	}

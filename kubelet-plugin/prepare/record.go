@@ -106,7 +106,8 @@ func (r Record) usesPassthrough(gpuName string) bool {
 }
 
 // created reports whether the MIG device was created for the claim. Before the claim is prepared, its record contains no MIG devices: then
-// the placement decides, because it was free when the record was written. Afterwards, another MIG device at the placement is foreign.
+// the placement decides, because it was free when the record was written. Afterwards, a MIG device with other ids at the placement is foreign. One that
+// another program has created there again has the same ids and UUID, and cannot be distinguished.
 func (r Record) created(i gpu.Instance) bool {
 	if r.State == stateUnrecorded || !r.Owns(i.GPU, i.Placement) {
 		return false

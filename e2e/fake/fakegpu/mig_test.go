@@ -115,7 +115,7 @@ func TestMIGDevice(t *testing.T) {
 }
 
 // TestDestroy: an instance that contains others cannot be destroyed; handles of destroyed ones are
-// refused; a new instance has a new UUID.
+// refused; a new instance at the same place has the same UUID.
 func TestDestroy(t *testing.T) {
 	withNVML(t, Spec{Machine: "h100x2"}, func(t *testing.T, _ string, lib nvml.Interface) {
 		d := gpuAt(t, lib, 0)
@@ -135,8 +135,8 @@ func TestDestroy(t *testing.T) {
 		expect(t, "query the MIG device", ret, nvml.ERROR_INVALID_ARGUMENT)
 		second, ret := migDevice(t, createCompute(t, gi, 0)).GetUUID()
 		succeed(t, "GetUUID", ret)
-		if first == second {
-			t.Errorf("the next MIG device has the UUID of the last: %s", first)
+		if first != second {
+			t.Errorf("the next MIG device at the place has UUID %s, the last one had %s", second, first)
 		}
 		ci, ret = gi.GetComputeInstanceById(0)
 		succeed(t, "GetComputeInstanceById", ret)

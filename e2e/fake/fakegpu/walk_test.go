@@ -33,7 +33,7 @@ func TestWalk(t *testing.T) {
 				enable(t, d)
 				w := &walker{
 					device: d, model: &refGPU{rules: test.rules}, random: rand.New(rand.NewPCG(1, uint64(test.gpu))),
-					uuids: map[string]bool{},
+					uuids: map[string]string{},
 				}
 				for step := range steps {
 					w.step(t)
@@ -54,7 +54,7 @@ type walker struct {
 	device nvml.Device
 	model  *refGPU
 	random *rand.Rand
-	uuids  map[string]bool // ever seen
+	uuids  map[string]string // the place of every UUID ever seen
 }
 
 func (w *walker) step(t *testing.T) {
@@ -151,10 +151,12 @@ func (w *walker) createCompute(t *testing.T) {
 	}
 	uuid, ret := info.Device.GetUUID()
 	w.equal(t, "GetUUID", ret, nvml.SUCCESS)
-	if w.uuids[uuid] {
-		t.Errorf("UUID %s was there before", uuid)
+	start, size := w.placed(t, gi, chosen.profile)
+	place := fmt.Sprint(start, size, compute.start, compute.size)
+	if before, known := w.uuids[uuid]; known && before != place {
+		t.Errorf("UUID %s is at %s, and was at %s", uuid, place, before)
 	}
-	w.uuids[uuid] = true
+	w.uuids[uuid] = place
 }
 
 func (w *walker) destroyCompute(t *testing.T) {

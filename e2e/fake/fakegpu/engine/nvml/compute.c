@@ -115,18 +115,22 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-/* new_uuid returns a UUID that was never used: it is derived from the GPU's UUID and the serial number. */
-static void new_uuid(const char *gpu, uint64_t serial, uint8_t uuid[16])
+/*
+ * set_uuid derives the UUID as the driver does, from the GPU and the place of the instance: the same place has the same UUID again (open-gpu-kernel-modules,
+ * gpu_uuid.c, gpuGenerateUuidFromPdi with swizzId and syspipe).
+ */
+static void set_uuid(const char *gpu, const struct instance *instance, struct compute *compute)
 {
-	uint64_t high = serial * 0x9e3779b97f4a7c15ull;
+	uint64_t place = (uint64_t)instance->start << 32 | instance->size << 16 | compute->start << 8 | compute->size;
+	uint64_t high = mix(place + 1);
 
 	for (; *gpu; gpu++)
 		high = mix(high ^ (uint8_t)*gpu);
-	uint64_t low = mix(high + serial);
-	memcpy(uuid, &high, 8);
-	memcpy(uuid + 8, &low, 8);
-	uuid[6] = (uuid[6] & 0x0f) | 0x50;
-	uuid[8] = (uuid[8] & 0x3f) | 0x80;
+	uint64_t low = mix(high + place);
+	memcpy(compute->uuid, &high, 8);
+	memcpy(compute->uuid + 8, &low, 8);
+	compute->uuid[6] = (compute->uuid[6] & 0x0f) | 0x50;
+	compute->uuid[8] = (compute->uuid[8] & 0x3f) | 0x80;
 }
 
 /* insert creates the compute instance in a state that is being changed. */
@@ -148,7 +152,7 @@ static nvmlReturn_t insert(struct live *live, struct target *target, const struc
 	struct compute *compute = &instance->computes[target->compute];
 	*compute = (struct compute){
 		.serial = ++live->serial, .used = 1, .profile = profile->id, .start = start, .size = profile->slices};
-	new_uuid(target->part->uuid, live->serial, compute->uuid);
+	set_uuid(target->part->uuid, instance, compute);
 	target->state = live->gpus[target->gpu];
 	return NVML_SUCCESS;
 }
