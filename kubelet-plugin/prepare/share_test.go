@@ -232,6 +232,16 @@ func TestDefaults(t *testing.T) {
 		}
 	}
 	c := claim("slice", w.slice(0, 19, 3))
+	w.before = func(call string) error {
+		if call == "set-mode "+h0 {
+			return gpu.ErrBusy
+		}
+		return nil
+	}
+	if _, err := p.Prepare(quiet(t), c); !errors.Is(err, gpu.ErrBusy) {
+		t.Errorf("while a program has the GPU open: %v, want %v", err, gpu.ErrBusy)
+	}
+	w.before = nil
 	mustPrepare(t, p, c)
 	if err := p.Reconcile(quiet(t)); err != nil {
 		t.Error(err)
