@@ -51,6 +51,9 @@ func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
 	g := identity(&a, handle)
 	g.Index = d.index
 	read := &gpuInfo{handle: handle, name: g.Name(), gpu: g, links: nvlinks(&a, handle), remotes: map[int]string{}}
+	if known := d.info.Load(); known != nil {
+		read.profiles, read.gpu.Geometry = known.profiles, known.gpu.Geometry
+	}
 	s.readProfiles(ctx, &a, read)
 	read.gpu.MIGFixed = read.gpu.TogglesMIG() && (s.refused.has(read.name) || migFixed(&a, handle))
 	if a.err != nil {
@@ -78,9 +81,15 @@ func migFixed(a *calls, d nvml.Device) bool {
 }
 
 // readProfiles reads the MIG profiles of the GPU and what derives from them. nvml.h: nvmlDeviceGetGpuInstanceProfileInfo
-// returns what is immutable only while the MIG mode stays.
+// returns what is immutable only while the MIG mode stays. Unless all can be read, f keeps those that it has: with a part of
+// them, MIG devices of claims would no longer be published, and their memory slices would be allocated again.
 func (s *Session) readProfiles(ctx context.Context, a *calls, f *gpuInfo) {
-	f.profiles = profiles(a, f.handle)
+	omitted := len(a.omitted)
+	read := profiles(a, f.handle)
+	if a.err != nil || len(a.omitted) > omitted {
+		return
+	}
+	f.profiles = read
 	var err error
 	if f.gpu.Geometry, err = s.models.geometry(f.profiles, f.gpu.MemoryBytes); err != nil {
 		klog.FromContext(ctx).Error(err, "MIG profiles cannot be decoded, the GPU is treated as one without MIG", "gpu", f.name, "product", f.gpu.Product)

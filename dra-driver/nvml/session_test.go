@@ -469,8 +469,16 @@ func TestProfilesChangeWithTheMode(t *testing.T) {
 			t.Errorf("%s after MIG was enabled: %v, %v, want the profiles of instances", what, got, err)
 		}
 	}
+	// A profile that cannot be read takes no other away.
+	const profile = "nvmlDeviceGetGpuInstanceProfileInfo"
+	if err := fakegpu.Fail(dir, profile, uint32(nvml.ERROR_UNKNOWN), 1); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.SetMode(t.Context(), off.Name(), gpu.ModeDisabled); err != nil {
 		t.Fatal(err)
+	}
+	if got, err := s.Geometry(t.Context(), off.Name()); err != nil || !cmp.Equal(got, on.Geometry, sameGeometry) {
+		t.Errorf("when a profile could not be read: %v, %v, want those of before", got, err)
 	}
 	if got := read(t, s).Geometry; !cmp.Equal(got, off.Geometry, sameGeometry) {
 		t.Errorf("after MIG was disabled: %v", got)
