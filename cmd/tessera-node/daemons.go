@@ -36,20 +36,13 @@ const (
 // watchDaemons follows the daemons until ctx ends. Restarts while no agent runs are not reported.
 func (a *agent) watchDaemons(ctx context.Context) error {
 	known := map[string]watched{}
-	for {
-		end := a.liveness.Begin()
+	return a.liveness.Repeat(ctx, func(ctx context.Context) time.Duration {
 		known = a.followAll(ctx, known)
-		end()
-		pause := daemonPeriod
 		if len(known) == 0 {
-			pause = noDaemonPeriod
+			return noDaemonPeriod
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
-	}
+		return daemonPeriod
+	})
 }
 
 // followAll reports the restart of a daemon in the status of its claims, and requests a reconciliation after one stopped serving,

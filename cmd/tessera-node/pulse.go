@@ -21,7 +21,7 @@ func newLiveness() *liveness.Work { return &liveness.Work{Name: "the agent", Lim
 // pulse visits the parts of the agent periodically: it waits for the loop of the monitor and takes the locks of the publisher, of the reports and of the
 // refused changes of the MIG mode. It hangs as soon as one of them does.
 func (a *agent) pulse(ctx context.Context) error {
-	return a.liveness.Repeat(ctx, pulsePeriod, func(ctx context.Context) {
+	return a.liveness.Repeat(ctx, func(ctx context.Context) time.Duration {
 		a.monitor.WasReset(nil, time.Now()) // a reset of no GPU changes nothing; it returns after the loop has processed it
 		a.monitoring.Status()
 		a.status.Depth()
@@ -29,5 +29,6 @@ func (a *agent) pulse(ctx context.Context) error {
 		ended, end := context.WithCancel(ctx)
 		end()
 		_ = a.publisher.Accepted(ended)
+		return pulsePeriod
 	})
 }

@@ -57,18 +57,16 @@ func (w *Work) Check() error {
 // CheckHTTP is Check for a health endpoint.
 func (w *Work) CheckHTTP(*http.Request) error { return w.Check() }
 
-// Repeat makes calls, one after another with pauses, until ctx ends. It returns nil.
-func (w *Work) Repeat(ctx context.Context, pause time.Duration, call func(context.Context)) error {
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
+// Repeat makes calls, one after another with the pauses that they return, until ctx ends. It returns nil.
+func (w *Work) Repeat(ctx context.Context, call func(context.Context) (pause time.Duration)) error {
 	for {
 		end := w.Begin()
-		call(ctx)
+		pause := call(ctx)
 		end()
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }

@@ -81,9 +81,10 @@ func TestHeldLock(t *testing.T) {
 				}
 			}()
 			go func() {
-				_ = w.Repeat(ctx, 10*time.Second, func(context.Context) {
+				_ = w.Repeat(ctx, func(context.Context) time.Duration {
 					lock <- struct{}{}
 					<-lock
+					return 10 * time.Second
 				})
 			}()
 			begin := time.Now()
