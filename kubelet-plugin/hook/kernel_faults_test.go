@@ -59,14 +59,24 @@ func (f fault) in(t *testing.T, do func()) {
 	}
 }
 
-// descriptors returns the number of open descriptors.
-func descriptors(t *testing.T) int {
+// keepsDescriptors returns a function that checks that as many descriptors are open as now.
+func keepsDescriptors(t *testing.T) (check func()) {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
+	open := func() int {
+		t.Helper()
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
 	}
-	return len(entries)
+	before := open()
+	return func() {
+		t.Helper()
+		if after := open(); after != before {
+			t.Errorf("%d descriptors are open, before %d", after, before)
+		}
+	}
 }
 
 // The flags with which files are created, for others to read or not.
@@ -92,15 +102,13 @@ func TestErrorsOfTheKernel(t *testing.T) {
 			b := newBundle(t)
 			b.write(confPath, "/usr/lib64\n")
 			b.folder("/usr/lib64")
-			before := descriptors(t)
+			checkDescriptors := keepsDescriptors(t)
 			var err error
 			test.fault.in(t, func() { _, err = b.try(test.args...) })
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.fault.errno.Error()) {
 				t.Errorf("got %v, want %q and %q", err, test.want, test.fault.errno)
 			}
-			if after := descriptors(t); after != before {
-				t.Errorf("%d descriptors are open, before %d", after, before)
-			}
+			checkDescriptors()
 		})
 	}
 }
@@ -109,11 +117,7 @@ func TestErrorsOfTheKernel(t *testing.T) {
 func TestErrorsOfTheKernelWithOpenFiles(t *testing.T) {
 	b := newBundle(t)
 	b.write("/etc/file", "text")
-	r, err := openRoot(b.root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.close()
+	r := b.open()
 	handle, err := r.lookup("/etc/file")
 	if err != nil {
 		t.Fatal(err)
@@ -128,6 +132,7 @@ func TestErrorsOfTheKernelWithOpenFiles(t *testing.T) {
 		"identity": {fault{call: unix.SYS_FSTAT, errno: unix.EIO}, func() error { _, err := identityOf(handle); return err }},
 		"library":  {fault{call: unix.SYS_PREAD64, errno: unix.EIO}, func() error { _, err := readLibrary(int(handle.Fd())); return err }},
 	} {
+		var err error
 		test.fault.in(t, func() { err = test.do() })
 		if err == nil {
 			t.Errorf("%s: no error", name)
@@ -142,22 +147,7 @@ func TestOvermountFails(t *testing.T) {
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // finalizers would close descriptors
 	b := newBundle(t)
-	b.folder("/proc")
-	proc := filepath.Join(b.root, "proc")
-	mount(t, "proc", proc, "proc", 0)
-	r, err := openRoot(b.root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.close()
-	folder, err := r.lookup("/proc/sys/kernel")
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := r.lookup("/proc/sys/kernel/ostype")
-	if err != nil {
-		t.Fatal(err)
-	}
+	proc, r, folder, target := openParams(t, b)
 	const fsconfigCreate = 6 // linux/mount.h
 	for name, test := range map[string]struct {
 		fault fault
@@ -178,7 +168,8 @@ func TestOvermountFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			warning := ""
 			c := container{root: r, warn: func(format string, _ ...any) { warning += format }}
-			before := descriptors(t)
+			checkDescriptors := keepsDescriptors(t)
+			var err error
 			test.fault.in(t, func() { err = c.mask(folder, target, []byte("ModifyDeviceFiles: 1\n")) })
 			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
@@ -186,9 +177,7 @@ func TestOvermountFails(t *testing.T) {
 			if !strings.Contains(warning, test.warning) {
 				t.Errorf("warning %q, want %q", warning, test.warning)
 			}
-			if after := descriptors(t); after != before {
-				t.Errorf("%d descriptors are open, before %d", after, before)
-			}
+			checkDescriptors()
 			if name == "umount" { // the folder stays hidden, and the container does not start
 				if err := unix.Unmount(filepath.Join(proc, "sys/kernel"), unix.MNT_DETACH); err != nil {
 					t.Fatal(err)
@@ -214,7 +203,7 @@ func TestParametersCannotBeRead(t *testing.T) {
 	b.write(paramsPath, "")
 	mount(t, "/proc/sys/kernel/ostype", filepath.Join(b.root, paramsPath), "", unix.MS_BIND)
 	b.run(DisableDeviceNodeModification)
-	before := descriptors(t)
+	checkDescriptors := keepsDescriptors(t)
 	b.run(DisableDeviceNodeModification)
 	var err error
 	open := fault{unix.SYS_OPENAT, unix.EIO, true, 2, unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC}
@@ -222,9 +211,7 @@ func TestParametersCannotBeRead(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "open "+paramsPath) {
 		t.Errorf("got %v, want an error that names %s", err, paramsPath)
 	}
-	if after := descriptors(t); after != before {
-		t.Errorf("%d descriptors are open, before %d", after, before)
-	}
+	checkDescriptors()
 	if err := unix.Unmount(filepath.Join(b.root, paramsPath), 0); err != nil {
 		t.Fatal(err)
 	}

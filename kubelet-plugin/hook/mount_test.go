@@ -69,11 +69,7 @@ func TestKernelFilesAreNotRead(t *testing.T) {
 	b.folder("/kernel")
 	proc := filepath.Join(b.root, "kernel")
 	mount(t, "proc", proc, "proc", 0)
-	r, err := openRoot(b.root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.close()
+	r := b.open()
 	b.link("/kernel/version", "/etc/ld.so.conf")
 	if text, err := r.read("/etc/ld.so.conf", maxConf); err == nil {
 		t.Errorf("a file of procfs was read: %q", text)

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +88,21 @@ func TestMagicLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
+// openParams mounts procfs in the bundle and returns where, its root, and handles of a folder and of a file in it that stand for those of the driver.
+func openParams(t *testing.T, b bundle) (proc string, r root, folder, target *os.File) {
+	t.Helper()
+	b.folder("/proc")
+	proc = filepath.Join(b.root, "proc")
+	mount(t, "proc", proc, "proc", 0)
+	r = b.open()
+	folder, failedFolder := r.lookup("/proc/sys/kernel")
+	target, failedTarget := r.lookup("/proc/sys/kernel/ostype")
+	if err := errors.Join(failedFolder, failedTarget); err != nil {
+		t.Fatal(err)
+	}
+	return proc, r, folder, target
+}
+
 // The parameters are replaced in the container only, by a file that cannot be changed. The test uses another file of
 // procfs in place of the driver's.
 func TestOvermount(t *testing.T) {
@@ -94,22 +110,7 @@ func TestOvermount(t *testing.T) {
 		return
 	}
 	b := newBundle(t)
-	b.folder("/proc")
-	proc := filepath.Join(b.root, "proc")
-	mount(t, "proc", proc, "proc", 0)
-	r, err := openRoot(b.root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.close()
-	folder, err := r.lookup("/proc/sys/kernel")
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := r.lookup("/proc/sys/kernel/ostype")
-	if err != nil {
-		t.Fatal(err)
-	}
+	proc, r, folder, target := openParams(t, b)
 	c := container{root: r, warn: t.Errorf}
 	const text = "ModifyDeviceFiles: 0\n"
 	if err := c.mask(folder, target, []byte(text)); err != nil || b.read("/proc/sys/kernel/ostype") != "Linux\n" {

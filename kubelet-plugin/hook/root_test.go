@@ -37,6 +37,17 @@ func newBundle(t *testing.T) bundle {
 	return b
 }
 
+// open opens the root until the test ends.
+func (b bundle) open() root {
+	b.t.Helper()
+	r, err := openRoot(b.root)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(r.close)
+	return r
+}
+
 // state is what a runtime writes to a hook.
 func (b bundle) state() []byte {
 	text, err := json.Marshal(map[string]any{"ociVersion": "1.2.0", "id": "c1", "status": "creating", "pid": 1, "bundle": b.path})
@@ -202,11 +213,7 @@ func TestTheHostsRootIsRefused(t *testing.T) {
 
 func TestWriteIsAtomicAndIdempotent(t *testing.T) {
 	b := newBundle(t)
-	r, err := openRoot(b.root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.close()
+	r := b.open()
 	inode := func() uint64 {
 		var stat unix.Stat_t
 		if err := unix.Lstat(filepath.Join(b.root, "etc/file"), &stat); err != nil {
@@ -242,11 +249,7 @@ func TestRemove(t *testing.T) {
 	b.write("/etc/file", "")
 	b.write("/etc/other", "")
 	b.folder("/etc/folder")
-	r, err := openRoot(b.root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.close()
+	r := b.open()
 	for name, want := range map[string]error{"/etc/file": nil, "/etc/none": nil, "/none/none": nil, "/etc/folder": unix.EISDIR, "/etc/other/x": unix.ENOTDIR} {
 		if err := r.remove(name); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", name, err, want)
@@ -264,11 +267,7 @@ func TestRemoveOnAVolume(t *testing.T) {
 	volume := filepath.Join(b.root, "etc")
 	mount(t, t.TempDir(), volume, "", unix.MS_BIND)
 	b.write("/etc/file", "")
-	r, err := openRoot(b.root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.close()
+	r := b.open()
 	for name, want := range map[string]error{"/etc/file": unix.EXDEV, "/etc/none": nil} {
 		if err := r.remove(name); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", name, err, want)
