@@ -93,6 +93,11 @@ func TestContainerView(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("seen (-want +got):\n%s", diff)
 			}
+			if got.Init == nvml.SUCCESS && len(got.GPUs) == 0 {
+				if output, status := smi(t, dir, "-L"); output != "No devices found.\n" || status != 6 {
+					t.Errorf("nvidia-smi -L: got %q and status %d, want that no devices were found and status 6", output, status)
+				}
+			}
 		})
 	}
 }

@@ -13,6 +13,8 @@ void command_list(struct gpus gpus)
 	char name[TEXT], uuid[TEXT];
 	nvmlDevice_t mig;
 
+	if (!gpus.count)
+		fail(NVML_ERROR_NOT_FOUND, "No devices found.\n");
 	for (unsigned i = 0; i < gpus.count; i++) {
 		check(nv.nvmlDeviceGetName(gpus.list[i], name, TEXT), "Failed to get the name");
 		check(nv.nvmlDeviceGetUUID(gpus.list[i], uuid, TEXT), "Failed to get the UUID");
