@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -166,19 +167,24 @@ func (w *Watcher) given(o Outcome, pods []*corev1.Pod) bool {
 	return true
 }
 
-// readLogs reads the log of every container.
+// readLogs reads the logs of all containers, of some pods at a time: one whose log stays empty takes no time from the others.
 func (w *Watcher) readLogs(ctx context.Context, o *Outcome, pods []*corev1.Pod) error {
+	var readers errgroup.Group
+	readers.SetLimit(logReaders)
 	for p, pod := range pods {
-		for c := range o.Pods[p].Containers {
-			container := &o.Pods[p].Containers[c]
-			log, err := w.log(ctx, o, pod, *container)
-			if err != nil && o.Phase != Failed {
-				return fmt.Errorf("read the log of %s/%s, container %s: %w", pod.Namespace, pod.Name, container.Name, err)
+		readers.Go(func() error {
+			for c := range o.Pods[p].Containers {
+				container := &o.Pods[p].Containers[c]
+				log, err := w.log(ctx, o, pod, *container)
+				if err != nil && o.Phase != Failed {
+					return fmt.Errorf("read the log of %s/%s, container %s: %w", pod.Namespace, pod.Name, container.Name, err)
+				}
+				container.Log = log
 			}
-			container.Log = log
-		}
+			return nil
+		})
 	}
-	return nil
+	return readers.Wait()
 }
 
 // A log is read every logPeriod until it has everything that is expected of the container and two reads are equal: containerd reports the end of a
@@ -186,11 +192,13 @@ func (w *Watcher) readLogs(ctx context.Context, o *Outcome, pods []*corev1.Pod) 
 // of a container that has ended is read logLooks times; a count, because time also passes while the machine is suspended. An empty log is read until ctx
 // ends: every program of the examples that is judged by its output prints something.
 const (
-	logPeriod = 100 * time.Millisecond
-	logLooks  = 150
+	logPeriod  = 100 * time.Millisecond
+	logLooks   = 150
+	logReaders = 4
 )
 
-// log reads the log of a container. When the expected content is missing until the end, the comparison reports it.
+// log reads the log of a container. When the expected content is missing until the end, the comparison reports it; a log in which there is nothing
+// until the end is an error, because the content may never have been read.
 func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, container Container) (string, error) {
 	if o.Phase == Pending {
 		return "", nil
@@ -214,6 +222,9 @@ func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, containe
 	})
 	if ctx.Err() != nil {
 		err = nil
+		if container.Log == "" {
+			err = fmt.Errorf("nothing is in it until the end of the wait, in %d reads: %w", looks, context.Cause(ctx))
+		}
 	}
 	return container.Log, err
 }

@@ -300,3 +300,26 @@ func TestAwaitGivesUp(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyLog: a log that is empty until the end of the wait is an error that names its container.
+func TestEmptyLog(t *testing.T) {
+	pod := testPod("x", nil)
+	succeed(&pod.Status)
+	client := fake.NewClientset(append(made(), pod)...)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reads := 0
+	client.PrependReactor("get", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.GetSubresource() != "log" {
+			return false, nil, nil
+		}
+		if reads++; reads == 3 {
+			cancel(errors.New("enough"))
+		}
+		return true, &runtime.Unknown{}, nil
+	})
+	_, err := newWatcher(t, client).Await(ctx, subject(t, "Pod", "x", "gpus: 1"))
+	const want = "read the log of default/x, container main: nothing is in it until the end of the wait, in 2 reads: enough"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
