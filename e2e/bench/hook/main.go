@@ -16,6 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/scratch"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/runc"
 )
 
 // goal is the additional time for the start of a container, in milliseconds.
@@ -61,7 +62,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 	if err != nil {
 		return err
 	}
-	s := stage{image: image, dir: filepath.Join(b.folder.Memory, "c")}
+	s := stage{runc.Stage{Image: image, Dir: filepath.Join(b.folder.Memory, "c")}}
 	if err := s.check(ctx, variants); err != nil {
 		return err
 	}
@@ -91,9 +92,9 @@ func (b *bench) build(ctx context.Context) error {
 
 // addRows adds the rows.
 func (b *bench) addRows(runs runs) {
-	passed := func(r run) time.Duration { return r.passed }
-	worked := func(r run) time.Duration { return r.worked }
-	difference := func(more, less string, of func(run) time.Duration) float64 {
+	passed := func(r runc.Result) time.Duration { return r.Passed }
+	worked := func(r runc.Result) time.Duration { return r.Worked }
+	difference := func(more, less string, of func(runc.Result) time.Duration) float64 {
 		return report.Milliseconds(runs.differences(more, less, of).Median())
 	}
 	of := fmt.Sprintf(", median of %d", b.rounds)

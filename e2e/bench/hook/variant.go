@@ -10,6 +10,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/e2e/env/runc"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 	"github.com/tessera-gpu/tessera/e2e/tests/hooks"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
@@ -68,7 +69,7 @@ func (b *bench) variants(ctx context.Context) ([]variant, error) {
 	if err != nil {
 		return nil, err
 	}
-	full := container()
+	full := runc.Spec()
 	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(filepath.Join(dir, "cdi")), cdiapi.WithAutoRefresh(false))
 	if err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func (b *bench) variants(ctx context.Context) ([]variant, error) {
 	if missing, err := cache.InjectDevices(&full, ids[0]...); err != nil {
 		return nil, fmt.Errorf("inject %v: %w", missing, err)
 	}
-	return []variant{{bare, container()}, {withoutHooks, hooked(full, "")}, {withOurs, full}, {withTheirs, hooked(full, b.theirs)}}, nil
+	return []variant{{bare, runc.Spec()}, {withoutHooks, hooked(full, "")}, {withOurs, full}, {withTheirs, hooked(full, b.theirs)}}, nil
 }
 
 // hooked returns the spec with the program as executable of the same hooks, one process each as in
@@ -93,22 +94,4 @@ func hooked(spec oci.Spec, program string) oci.Spec {
 	}
 	spec.Hooks = apart
 	return spec
-}
-
-// container is the unprivileged container of every variant, without our devices.
-func container() oci.Spec {
-	return oci.Spec{
-		Version: "1.1.0",
-		Process: &oci.Process{Cwd: "/", User: oci.User{UID: 1000, GID: 1000}, NoNewPrivileges: true},
-		Root:    &oci.Root{Path: "rootfs", Readonly: true},
-		Mounts: []oci.Mount{
-			{Destination: "/proc", Type: "proc", Source: "proc"},
-			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
-		},
-		Linux: &oci.Linux{
-			Namespaces: []oci.LinuxNamespace{
-				{Type: oci.PIDNamespace}, {Type: oci.MountNamespace}, {Type: oci.IPCNamespace}, {Type: oci.NetworkNamespace}, {Type: oci.UTSNamespace},
-			},
-		},
-	}
 }

@@ -1,4 +1,4 @@
-package main
+package runc
 
 import (
 	"context"
@@ -10,113 +10,82 @@ import (
 	"path/filepath"
 	"time"
 
+	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-
-	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
 
-// run is one run of a container: its duration, and its processor time, hooks included.
-type run struct{ passed, worked time.Duration }
-
-// runs are the runs by variant; those of one index belong to one turn.
-type runs map[string][]run
-
-func (r runs) samples(name string, of func(run) time.Duration) report.Samples {
-	var samples report.Samples
-	for _, run := range r[name] {
-		samples = append(samples, of(run))
-	}
-	return samples
+// Stage starts containers, one at a time, each on a fresh copy of the image.
+type Stage struct {
+	// Image is the folder of the image, which stays as it is. Dir is a folder for the stage alone.
+	Image, Dir string
 }
 
-// differences returns the difference of two variants, turn by turn.
-func (r runs) differences(more, less string, of func(run) time.Duration) report.Samples {
-	var samples report.Samples
-	for i, run := range r[more] {
-		samples = append(samples, of(run)-of(r[less][i]))
-	}
-	return samples
+// Result is a container that has ended.
+type Result struct {
+	// Output is what the container, its hooks and runc have written. Status is the exit status of its process, or runc's 1.
+	Output string
+	Status int
+	// Passed is its duration, Worked its processor time, hooks included.
+	Passed, Worked time.Duration
 }
 
-// stage runs containers, one at a time.
-type stage struct{ image, dir string }
-
-// driverName is the name by which CUDA programs load the driver.
-const driverName = "libcuda.so.1"
-
-// check starts each variant once and verifies that the program finds the driver exactly where it should:
-// a variant that does not work is not measured.
-func (s stage) check(ctx context.Context, variants []variant) error {
-	for _, v := range variants {
-		_, err := s.start(ctx, v, driverName)
-		var exit *exec.ExitError
-		switch {
-		case v.driver() && err != nil:
-			return fmt.Errorf("%s: %w", v.name, err)
-		case !v.driver() && err == nil:
-			return fmt.Errorf("%s: the program finds the driver", v.name)
-		case !v.driver() && !errors.As(err, &exit):
-			return fmt.Errorf("%s: %w", v.name, err)
-		}
+// Spec returns the configuration of an unprivileged container without network.
+func Spec() oci.Spec {
+	return oci.Spec{
+		Version: "1.1.0",
+		Process: &oci.Process{Cwd: "/", User: oci.User{UID: 1000, GID: 1000}, NoNewPrivileges: true},
+		Root:    &oci.Root{Path: "rootfs", Readonly: true},
+		Mounts: []oci.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
+		},
+		Linux: &oci.Linux{
+			Namespaces: []oci.LinuxNamespace{
+				{Type: oci.PIDNamespace}, {Type: oci.MountNamespace}, {Type: oci.IPCNamespace}, {Type: oci.NetworkNamespace}, {Type: oci.UTSNamespace},
+			},
+		},
 	}
-	return nil
 }
 
-// turns starts every variant in every round. Each is the first of a round equally often.
-func (s stage) turns(ctx context.Context, variants []variant, rounds int) (runs, error) {
-	all := runs{}
-	for round := range rounds {
-		for i := range variants {
-			v := variants[(round+i)%len(variants)]
-			took, err := s.start(ctx, v)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", v.name, err)
-			}
-			all[v.name] = append(all[v.name], took)
-		}
-	}
-	return all, nil
-}
-
-// start starts a container on a fresh copy of the image and waits for its end.
-func (s stage) start(ctx context.Context, v variant, args ...string) (took run, err error) {
-	spec := v.spec
+// Run starts a container with these arguments and waits for its end. A container that ends with a status other than 0 is no error.
+func (s Stage) Run(ctx context.Context, spec oci.Spec, args ...string) (result Result, err error) {
 	process := *spec.Process
-	process.Args = append([]string{"/program"}, args...)
+	process.Args = args
 	spec.Process = &process
 	text, err := json.Marshal(spec)
 	if err != nil {
-		return run{}, err
+		return Result{}, err
 	}
 	clean, err := s.mount()
 	if err != nil {
-		return run{}, err
+		return Result{}, err
 	}
 	defer func() { err = errors.Join(err, clean()) }()
-	if err := os.WriteFile(filepath.Join(s.dir, "config.json"), text, 0o600); err != nil {
-		return run{}, err
+	if err := os.WriteFile(filepath.Join(s.Dir, "config.json"), text, 0o600); err != nil {
+		return Result{}, err
 	}
-	// When the bench is interrupted, the container runs to its end: runc then leaves no files.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), "runc", "--root", filepath.Join(s.dir, "runc"), "run", "--bundle", s.dir, "bench-hook")
+	// When the caller is interrupted, the container runs to its end: runc then leaves no files.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), "runc", "--root", filepath.Join(s.Dir, "runc"), "run", "--bundle", s.Dir, filepath.Base(s.Dir))
 	begin := time.Now()
 	out, err := cmd.CombinedOutput()
-	took = run{passed: time.Since(begin), worked: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
-	if err != nil {
-		return run{}, fmt.Errorf("runc: %w\n%s", err, out)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return Result{}, fmt.Errorf("runc: %w", err)
 	}
-	return took, ctx.Err()
+	state := cmd.ProcessState
+	return Result{string(out), state.ExitCode(), time.Since(begin), state.UserTime() + state.SystemTime()}, ctx.Err()
 }
 
 // mount mounts an empty layer over the image, as runtimes do for each container; clean unmounts it.
-func (s stage) mount() (clean func() error, err error) {
-	root, layer := filepath.Join(s.dir, "rootfs"), filepath.Join(s.dir, "layer")
+func (s Stage) mount() (clean func() error, err error) {
+	root, layer := filepath.Join(s.Dir, "rootfs"), filepath.Join(s.Dir, "layer")
 	upper, work := filepath.Join(layer, "upper"), filepath.Join(layer, "work")
 	for _, folder := range []string{root, upper, work} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return nil, err
 		}
 	}
-	if err := unix.Mount("overlay", root, "overlay", 0, fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", s.image, upper, work)); err != nil {
+	if err := unix.Mount("overlay", root, "overlay", 0, fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", s.Image, upper, work)); err != nil {
 		return nil, fmt.Errorf("mount the container's root: %w", err)
 	}
 	return func() error {
