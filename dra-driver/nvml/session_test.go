@@ -166,22 +166,28 @@ func TestDriverChanges(t *testing.T) {
 	check(gputest.DriverVersion)
 }
 
-// The oldest supported driver lacks many functions; the node reads the same through it.
+// olderDrivers runs the test with a driver of every branch that lacks functions.
+func olderDrivers(t *testing.T, machine string, test func(t *testing.T, s *Session, dir string)) {
+	for _, version := range []string{"535.183.06", "550.163.01"} {
+		t.Run(version, func(t *testing.T) {
+			s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: machine, DriverVersion: version})
+			must(t, s.Reopen(t.Context()))
+			test(t, s, dir)
+		})
+	}
+}
+
+// Supported drivers that lack many functions: the node reads the same through them.
 func TestOldDriver(t *testing.T) {
-	s, _ := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2", DriverVersion: "535.183.06"})
-	if err := s.Reopen(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	got, err := s.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := gputest.Node(t, "h100x2")
-	if diff := cmp.Diff(want.GPUs, got.GPUs, sameGeometry); diff != "" {
-		t.Errorf("Read (-want +got):\n%s", diff)
-	}
-	g := partitionable(t, s)[0]
-	carveAndDestroy(t, s, g, g.Geometry.Profiles()[0], g.Geometry.Placements(g.Geometry.Profiles()[0].ID)[0])
+	olderDrivers(t, "h100x2", func(t *testing.T, s *Session, _ string) {
+		got, err := s.Read(t.Context())
+		must(t, err)
+		if diff := cmp.Diff(gputest.Node(t, "h100x2").GPUs, got.GPUs, sameGeometry); diff != "" {
+			t.Errorf("Read (-want +got):\n%s", diff)
+		}
+		g := partitionable(t, s)[0]
+		carveAndDestroy(t, s, g, g.Geometry.Profiles()[0], g.Geometry.Placements(g.Geometry.Profiles()[0].ID)[0])
+	})
 }
 
 // Drivers may not report the names of profiles while MIG is disabled.

@@ -264,8 +264,5 @@ func TestWatchEventsFails(t *testing.T) {
 
 // A driver that lacks newer functions delivers XIDs too.
 func TestWatchEventsOldDriver(t *testing.T) {
-	s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2", DriverVersion: "535.183.06"})
-	must(t, s.Reopen(t.Context()))
-	e := listen(t, s, dir)
-	e.received(1)
+	olderDrivers(t, "h100x2", func(t *testing.T, s *Session, dir string) { listen(t, s, dir).received(1) })
 }

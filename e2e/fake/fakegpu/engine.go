@@ -30,20 +30,20 @@ type target struct {
 	flags   []string
 }
 
-// The targets that are not installed under their own name.
-const (
-	nvmlLibrary    = "libnvidia-ml.so"
-	oldNVMLLibrary = "libnvidia-ml-old.so"
-)
+// nvmlLibrary is the target of the newest driver's library; those of older branches are installed under its name.
+const nvmlLibrary = "libnvidia-ml.so"
 
 func targets() []target {
 	list := []target{
 		{nvmlLibrary, []string{"shared", "nvml"}, library("libnvidia-ml.so.1")},
-		{oldNVMLLibrary, []string{"shared", "nvml"}, append(library("libnvidia-ml.so.1"), "-DOLD_DRIVER", "-Wl,--version-script,old.map")},
 		{"libcuda.so", []string{"shared", "cuda", "mps"}, library("libcuda.so.1")},
 		{"nvidia-smi", []string{"smi"}, program()},
 		{"nvidia-cuda-mps-control", []string{"mps", "mpscontrol"}, program()},
 		{"nvidia-cuda-mps-server", []string{"mps", "mpsserver"}, program()},
+	}
+	for _, b := range branches() {
+		flags := append(library("libnvidia-ml.so.1"), "-DOLD_DRIVER", "-Wl,--version-script,"+b.library+".map")
+		list = append(list, target{b.library, []string{"shared", "nvml"}, flags})
 	}
 	for _, companion := range companions() {
 		list = append(list, target{companion.name, []string{"companion"}, append(library(companion.soname), "-nostdlib")})
@@ -122,7 +122,9 @@ func engineFiles(ctx context.Context) (map[string]string, error) {
 		"nvml.h":       header,
 		"layout.h":     layout,
 		"nvml/stubs.c": stubs(symbolsOf(header)),
-		"old.map":      versionScript(),
+	}
+	for _, b := range branches() {
+		files[b.library+".map"] = versionScript(b.lacking)
 	}
 	err = fs.WalkDir(sources, "engine", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

@@ -2,8 +2,8 @@ package fakegpu
 
 import (
 	"encoding/binary"
+	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"unsafe"
 
@@ -43,16 +43,15 @@ func TestEveryFunctionIsExported(t *testing.T) {
 	if len(all) < 400 || !slices.Contains(all, "nvmlErrorString") || !slices.Contains(all, "nvmlInit_v2") {
 		t.Fatalf("the header has only %d functions: %v", len(all), all)
 	}
-	newer := strings.Fields(newSymbols)
-	for _, name := range newer {
-		if !slices.Contains(all, name) {
-			t.Errorf("%s is listed as new, but the header lacks it", name)
-		}
-	}
 	private := []string{"fakegpuGetTimeSlice", "fakegpuReset", "fakegpuSetTimeSlice"}
-	tests := map[string][]string{
-		"580.65.06":  all,
-		"535.183.06": slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(newer, name) }),
+	tests := map[string][]string{"580.65.06": all}
+	for _, b := range branches() {
+		for _, name := range b.lacking {
+			if !slices.Contains(all, name) {
+				t.Errorf("branch %d lacks %s, and so does the header", b.last, name)
+			}
+		}
+		tests[fmt.Sprintf("%d.1.2", b.last)] = slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(b.lacking, name) })
 	}
 	for version, want := range tests {
 		got, err := exported(Library(install(t, Spec{Machine: "t4x1", DriverVersion: version})))

@@ -207,8 +207,8 @@ func (e Engine) path(name string) string { return filepath.Join(e.folder, name) 
 
 func (e Engine) libraries(version string) []installed {
 	nvml := nvmlLibrary
-	if isOld(version) {
-		nvml = oldNVMLLibrary
+	if b, ok := branchOf(version); ok {
+		nvml = b.library
 	}
 	list := []installed{
 		{e.path(nvml), "libnvidia-ml.so", "libnvidia-ml.so.1"},

@@ -96,7 +96,7 @@ func migMinors() string {
 func procDevices(version string, loaded []Module) string {
 	characters := "  1 mem\n  5 /dev/tty\n 10 misc\n"
 	if slices.Contains(loaded, NVIDIA) {
-		characters += nvidiaDevices(isOld(version), slices.Contains(loaded, Modeset))
+		characters += nvidiaDevices(version, slices.Contains(loaded, Modeset))
 	}
 	if slices.Contains(loaded, UVM) {
 		characters += fmt.Sprintf("%d nvidia-uvm\n", majorUVM)
@@ -114,8 +114,8 @@ func procDevices(version string, loaded []Module) string {
 }
 
 // nvidiaDevices are the entries of the major number that GPUs, nvidiactl and nvidia-modeset share. Drivers before 550 have one entry for all.
-func nvidiaDevices(old, modeset bool) string {
-	if old {
+func nvidiaDevices(version string, modeset bool) string {
+	if b, ok := branchOf(version); ok && b.last < 550 {
 		return fmt.Sprintf("%d nvidia-frontend\n", majorGPU)
 	}
 	text := fmt.Sprintf("%d nvidia\n", majorGPU)

@@ -9,14 +9,30 @@ import (
 	"strings"
 )
 
-// newSymbols are the functions that NVML's header of CUDA 12.0 does not have. A driver of the 535
-// branch may lack each of them.
-//
-//go:embed engine/since-12.0.txt
-var newSymbols string
+// branch is a range of driver branches whose library lacks functions of the header.
+type branch struct {
+	// last is the last branch of the range, such as 535.
+	last int
+	// lacking are the functions.
+	lacking []string
+	// library is the file name of the compiled library.
+	library string
+}
 
-// oldDriver is the last driver branch whose library lacks the new symbols.
-const oldDriver = 535
+// branches are in ascending order. Of 535 and older a library may lack everything that NVML's header of CUDA 12.0 does not have; the other list was read from
+// libnvidia-ml.so.550.163.01.
+func branches() []branch {
+	return []branch{
+		{535, strings.Fields(since120), "libnvidia-ml-535.so"},
+		{550, strings.Fields(since550), "libnvidia-ml-550.so"},
+	}
+}
+
+//go:embed engine/since-12.0.txt
+var since120 string
+
+//go:embed engine/since-550.txt
+var since550 string
 
 var declaration = regexp.MustCompile(`(?m)^(.*)DECLDIR\s+(char\s*\*\s*)?(nvml\w+)\s*\(`)
 
@@ -41,21 +57,25 @@ func stubs(names []string) string {
 	return b.String()
 }
 
-// versionScript returns the linker script that hides the new symbols.
-func versionScript() string {
+// versionScript returns the linker script that hides the functions.
+func versionScript(hidden []string) string {
 	var b strings.Builder
 	b.WriteString("{\n  global: nvml*; fakegpu*;\n  local:\n")
-	for _, name := range strings.Fields(newSymbols) {
+	for _, name := range hidden {
 		fmt.Fprintf(&b, "    %s;\n", name)
 	}
 	b.WriteString("};\n")
 	return b.String()
 }
 
-// isOld reports whether a driver version, such as 535.183.06, belongs to a branch without the new
-// symbols.
-func isOld(version string) bool {
-	branch, _, _ := strings.Cut(version, ".")
-	number, err := strconv.Atoi(branch)
-	return err == nil && number <= oldDriver
+// branchOf returns the range to which a driver version, such as 535.183.06, belongs; false if its library lacks nothing.
+func branchOf(version string) (branch, bool) {
+	major, _, _ := strings.Cut(version, ".")
+	number, err := strconv.Atoi(major)
+	for _, b := range branches() {
+		if err == nil && number <= b.last {
+			return b, true
+		}
+	}
+	return branch{}, false
 }
