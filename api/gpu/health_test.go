@@ -67,6 +67,7 @@ func (s *story) looks(links int, found ...gpu.Signal) {
 	c := gpu.Checkup{GPU: faulty, UUID: s.uuid, At: s.now}
 	for _, signal := range []gpu.Signal{
 		gpu.SignalECC, gpu.SignalRemapPending, gpu.SignalRemapFailed, gpu.SignalRetirePending, gpu.SignalHeat, gpu.SignalPower, gpu.SignalFabric,
+		gpu.SignalResetNeeded, gpu.SignalRebootNeeded, gpu.SignalRecovery,
 	} {
 		c.Conditions = append(c.Conditions, gpu.Condition{Signal: signal, Present: slices.Contains(found, signal)})
 	}

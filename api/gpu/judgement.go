@@ -27,6 +27,9 @@ var conditions = map[Signal]Judgement{
 	SignalRemapPending:  {Critical, Reset, "a row remapping is pending", resetHelp + ": the reset remaps the row"},
 	SignalRemapFailed:   {Fatal, Replace, "a row remapping failed", "replace the GPU"},
 	SignalRetirePending: {Critical, Reset, "a page retirement is pending", resetHelp + ": the reset retires the page"},
+	SignalResetNeeded:   {Critical, Reset, "the driver requires a reset of the GPU", resetHelp},
+	SignalRebootNeeded:  {Critical, Reboot, "the driver requires a reboot of the node", "drain and reboot the node"},
+	SignalRecovery:      {Critical, Wait, "the driver requires an action that Tessera does not take", "see the kernel log (XID 154) and NVIDIA's documentation of GPU recovery actions"},
 	SignalLost:          {Critical, Wait, "the GPU does not respond", "check the kernel log for an XID; if the GPU does not recover, reboot the node"},
 	SignalNVLink:        {Critical, Wait, "NVLinks are down", "check the fabric manager and the NVLink bridge or baseboard; if the links stay down, reset the GPU"},
 	SignalHeat:          {Warning, Wait, "the hardware slows the GPU down because of heat", "check the fans, the airflow and the room temperature"},
@@ -43,8 +46,9 @@ type Rules struct {
 	Quiet time.Duration
 }
 
-// Judge returns the judgement of a signal. xid is used with SignalXID only. An unknown XID is a Warning with remedy Wait. An
-// unknown signal, which a record of another release can contain, is a Warning with remedy Reset.
+// Judge returns the judgement of a signal. xid is used with SignalXID only. An unknown XID is Critical with remedy Wait: newer
+// drivers have more of them, and none proves that the GPU is healthy. An unknown signal, which a record of another release can contain, is a Warning
+// with remedy Reset.
 func (r Rules) Judge(s Signal, xid int) Judgement {
 	if s == SignalXID {
 		return r.judgeXID(xid)
@@ -61,7 +65,7 @@ func (r Rules) judgeXID(xid int) Judgement {
 	}
 	i, found := slices.BinarySearchFunc(xids, xid, func(x XID, number int) int { return cmp.Compare(x.Number, number) })
 	if !found {
-		return Judgement{Warning, Wait, "an XID that is not in Tessera's table", "see NVIDIA's XID catalog; health.xids of a NodeConfig can set its severity and remedy"}
+		return Judgement{Critical, Wait, "an XID that is not in Tessera's table", "see NVIDIA's XID catalog; health.xids of a NodeConfig can set its severity and remedy"}
 	}
 	return xids[i].Judgement
 }

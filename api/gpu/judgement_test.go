@@ -92,7 +92,7 @@ func TestOverride(t *testing.T) {
 func TestUnknown(t *testing.T) {
 	t.Parallel()
 	var rules gpu.Rules
-	if got := rules.Judge(gpu.SignalXID, 4711); got.Severity != gpu.Warning || got.Remedy != gpu.Wait {
+	if got := rules.Judge(gpu.SignalXID, 4711); got.Severity != gpu.Critical || got.Remedy != gpu.Wait {
 		t.Errorf("an unknown XID: %+v", got)
 	}
 	if got := rules.Judge("cosmic", 0); got.Severity != gpu.Warning {

@@ -17,6 +17,11 @@ const (
 	SignalRemapFailed  Signal = "remap-failed"
 	// SignalRetirePending is a page of memory, before Ampere, that is retired when the driver is loaded again.
 	SignalRetirePending Signal = "retire-pending"
+	// SignalResetNeeded and SignalRebootNeeded are a reset of the GPU and a reboot of the node that the driver requires. SignalRecovery is any other
+	// action that it requires, including those that this release does not support (nvmlDeviceGpuRecoveryAction_t, drivers after 550).
+	SignalResetNeeded  Signal = "reset-needed"
+	SignalRebootNeeded Signal = "reboot-needed"
+	SignalRecovery     Signal = "recovery"
 	// SignalLost is a GPU that does not respond.
 	SignalLost Signal = "lost"
 	// SignalNVLink is NVLinks that are down and were up earlier in this boot. In MIG mode links cannot be used, and none counts
@@ -35,8 +40,8 @@ const (
 // Signals returns all signals, in the order in which they are listed and published.
 func Signals() []Signal {
 	return []Signal{
-		SignalXID, SignalLost, SignalECC, SignalRemapFailed, SignalRemapPending, SignalRetirePending, SignalNVLink, SignalFabric, SignalHeat,
-		SignalPower, SignalDriver,
+		SignalXID, SignalLost, SignalECC, SignalRemapFailed, SignalRemapPending, SignalRetirePending, SignalRebootNeeded, SignalResetNeeded,
+		SignalRecovery, SignalNVLink, SignalFabric, SignalHeat, SignalPower, SignalDriver,
 	}
 }
 

@@ -54,7 +54,8 @@ type GPUFault struct {
 	// Device is the name of the affected MIG device. Empty if the whole GPU is affected.
 	// +optional
 	Device string `json:"device,omitempty"`
-	// Signal is xid, lost, ecc, remap-failed, remap-pending, retire-pending, nvlink, fabric, heat, power or driver.
+	// Signal is xid, lost, ecc, remap-failed, remap-pending, retire-pending, reboot-needed, reset-needed, recovery, nvlink, fabric, heat, power or
+	// driver.
 	Signal string `json:"signal"`
 	// XID is the number of the XID. Set with the signal xid only.
 	// +optional

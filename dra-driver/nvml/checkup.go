@@ -33,6 +33,7 @@ func (s *Session) Check(ctx context.Context, gpuName string) (gpu.Checkup, error
 	c.Conditions = append(c.Conditions, p.conditions(ctx, known.slowdownConditions)...)
 	c.Conditions = append(c.Conditions, p.conditions(ctx, known.memoryErrorConditions)...)
 	c.Conditions = append(c.Conditions, p.conditions(ctx, known.rowConditions)...)
+	c.Conditions = append(c.Conditions, p.conditions(ctx, known.recoveryConditions)...)
 	if carved {
 		c.Conditions = append(c.Conditions, p.migMemoryErrors(ctx, c.Conditions)...)
 	} else {

@@ -3,6 +3,7 @@ package nvml
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,10 @@ func check(t *testing.T, s *Session, name string) gpu.Checkup {
 }
 
 func signals(list ...gpu.Signal) map[gpu.Signal]bool {
-	set := map[gpu.Signal]bool{gpu.SignalLost: true, gpu.SignalHeat: true, gpu.SignalPower: true, gpu.SignalECC: true}
+	set := map[gpu.Signal]bool{
+		gpu.SignalLost: true, gpu.SignalHeat: true, gpu.SignalPower: true, gpu.SignalECC: true,
+		gpu.SignalResetNeeded: true, gpu.SignalRebootNeeded: true, gpu.SignalRecovery: true,
+	}
 	for _, s := range list {
 		set[s] = true
 	}
@@ -101,6 +105,18 @@ func TestCheckFaults(t *testing.T) {
 			return fakegpu.Fabric(dir, 3, fakegpu.FabricReport{Health: fakegpu.FabricDegradedBandwidth})
 		}, map[string]string{"fabric": "its bandwidth is degraded"}, 18},
 		"another's": {func() error { return fakegpu.ECC(dir, 2, 0, 1) }, nil, 18},
+	}
+	for action, want := range map[uint32]map[string]string{
+		1: {"reset-needed": ""}, 2: {"reboot-needed": ""}, 3: {"recovery": "the peers of the GPU must stop to use it"},
+		4: {"reset-needed": "after the peers of the GPU have stopped to use it"}, 5: {"recovery": "the recovery of its IMEX domain"},
+		6: {"reboot-needed": "a reset of its PCIe bus would do"}, 7: {"reboot-needed": "the whole system, not only a virtual machine"},
+		8: {"recovery": "action 8, which this release of Tessera does not support"}, 1 << 31: {"recovery": "action 2147483648, which this release of Tessera does not support"},
+	} {
+		tests[fmt.Sprintf("recovery action %d", action)] = struct {
+			injure func() error
+			want   map[string]string
+			links  int
+		}{func() error { return fakegpu.RequireRecovery(dir, 3, action) }, want, 18}
 	}
 	for what, test := range tests {
 		t.Run(what, func(t *testing.T) {
@@ -224,7 +240,7 @@ func TestCheckFailingCalls(t *testing.T) {
 	}
 	for _, call := range []string{
 		"nvmlDeviceGetMigMode", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetNvLinkState",
-		"nvmlDeviceGetGpuFabricInfoV",
+		"nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetFieldValues",
 	} {
 		must(t, fakegpu.Fail(dir, call, uint32(nvml.ERROR_UNKNOWN), fakegpu.Forever))
 	}
@@ -245,14 +261,14 @@ func TestCheckFailingCalls(t *testing.T) {
 
 // A driver that lacks newer functions is queried with the older ones, or with fewer.
 func TestCheckOldDriver(t *testing.T) {
-	s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x8", DriverVersion: "535.183.06"})
-	must(t, s.Reopen(t.Context()))
-	must(t, fakegpu.SlowDown(dir, 0, fakegpu.HeatBrake))
-	must(t, fakegpu.ECC(dir, 0, 0, 1))
-	there, _ := symptoms(check(t, s, gputest.Node(t, "h100x8").GPUs[0].Name()))
-	if len(there) != 2 {
-		t.Errorf("got %v, want heat and memory errors", there)
-	}
+	olderDrivers(t, "h100x8", func(t *testing.T, s *Session, dir string) {
+		must(t, fakegpu.SlowDown(dir, 0, fakegpu.HeatBrake))
+		must(t, fakegpu.ECC(dir, 0, 0, 1))
+		there, _ := symptoms(check(t, s, gputest.Node(t, "h100x8").GPUs[0].Name()))
+		if len(there) != 2 {
+			t.Errorf("got %v, want heat and memory errors", there)
+		}
+	})
 }
 
 // Check releases the connection between its queries.

@@ -46,6 +46,49 @@ func (f *gpuInfo) rowConditions(a *calls) []gpu.Condition {
 	return []gpu.Condition{{Signal: gpu.SignalRemapPending, Present: now.pending}, {Signal: gpu.SignalRemapFailed, Present: now.failed}}
 }
 
+// recoveryActions are the actions that a driver can require, and what Tessera does about them.
+var recoveryActions = map[nvml.DeviceGpuRecoveryAction]struct {
+	signal gpu.Signal
+	detail string
+}{
+	nvml.GPU_RECOVERY_ACTION_GPU_RESET:           {gpu.SignalResetNeeded, ""},
+	nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET:     {gpu.SignalResetNeeded, "after the peers of the GPU have stopped to use it"},
+	nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:         {gpu.SignalRebootNeeded, ""},
+	nvml.GPU_RECOVERY_ACTION_BUS_RESET:           {gpu.SignalRebootNeeded, "a reset of its PCIe bus would do"},
+	nvml.GPU_RECOVERY_ACTION_SYSTEM_REBOOT:       {gpu.SignalRebootNeeded, "the whole system, not only a virtual machine"},
+	nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:           {gpu.SignalRecovery, "the peers of the GPU must stop to use it"},
+	nvml.GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN: {gpu.SignalRecovery, "the recovery of its IMEX domain"},
+}
+
+// recoveryConditions reads which action the driver requires; one that this release does not support is reported too. Nil for drivers that have no actions.
+func (f *gpuInfo) recoveryConditions(a *calls) []gpu.Condition {
+	action, has := querySensor(a, "nvmlDeviceGetFieldValues", func() (nvml.DeviceGpuRecoveryAction, nvml.Return) {
+		fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
+		code := f.handle.GetFieldValues(fields)
+		if code == nvml.SUCCESS {
+			code = nvml.Return(fields[0].NvmlReturn)
+		}
+		number, _ := numberIn(fields[0])
+		return nvml.DeviceGpuRecoveryAction(number), code
+	})
+	if !has {
+		return nil
+	}
+	required, known := recoveryActions[action]
+	if !known && action != nvml.GPU_RECOVERY_ACTION_NONE {
+		required.signal, required.detail = gpu.SignalRecovery, fmt.Sprintf("action %d, which this release of Tessera does not support", uint32(action))
+	}
+	var conditions []gpu.Condition
+	for _, signal := range []gpu.Signal{gpu.SignalResetNeeded, gpu.SignalRebootNeeded, gpu.SignalRecovery} {
+		condition := gpu.Condition{Signal: signal}
+		if signal == required.signal {
+			condition.Present, condition.Detail = true, required.detail
+		}
+		conditions = append(conditions, condition)
+	}
+	return conditions
+}
+
 // linkConditions counts the active NVLinks; nil for a GPU without NVLinks, and if the state of one cannot be read.
 func (f *gpuInfo) linkConditions(a *calls) []gpu.Condition {
 	up := len(f.activeNVLinks(a))

@@ -103,6 +103,7 @@ var reasons = map[gpu.Signal]string{
 	gpu.SignalXID: "XID", gpu.SignalECC: "MemoryErrors", gpu.SignalRemapPending: "RowRemapPending", gpu.SignalRemapFailed: "RowRemapFailed",
 	gpu.SignalRetirePending: "PageRetirementPending", gpu.SignalLost: "GPULost", gpu.SignalNVLink: "NVLinkDown", gpu.SignalHeat: "ThermalSlowdown",
 	gpu.SignalPower: "PowerBrake", gpu.SignalFabric: "FabricNotReady", gpu.SignalDriver: "DriverAway",
+	gpu.SignalResetNeeded: "ResetNeeded", gpu.SignalRebootNeeded: "RebootNeeded", gpu.SignalRecovery: "RecoveryNeeded",
 }
 
 // Reason returns the fault in one word in CamelCase.

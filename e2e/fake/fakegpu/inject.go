@@ -88,6 +88,12 @@ func Remap(dir string, gpu int, r Remapping) error {
 	})
 }
 
+// RequireRecovery sets the action that the driver requires, nvmlDeviceGpuRecoveryAction_t; 0 is none. A reset ends that of a reset, a restart of the machine
+// every one.
+func RequireRecovery(dir string, gpu int, action uint32) error {
+	return changeGPU(dir, gpu, func(g *gpuState) { g.RecoveryAction = action })
+}
+
 func flag(on bool) uint32 {
 	if on {
 		return 1

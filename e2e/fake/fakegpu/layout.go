@@ -154,7 +154,8 @@ type gpuState struct {
 	// FabricState is nvmlGpuFabricState_t, 0 where it was not set; FabricStatus and FabricHealth belong to it.
 	FabricState, FabricStatus, FabricHealth uint32
 	// Virtualization is nvmlGpuVirtualizationMode_t; MIGNeedsReset is set where it does on this machine, though not on all of the model.
-	Virtualization, MIGNeedsReset, Unused uint32
+	// RecoveryAction is nvmlDeviceGpuRecoveryAction_t.
+	Virtualization, MIGNeedsReset, RecoveryAction uint32
 	// LargerMemoryMIB and LargerMultiprocessors are what MIG profiles have more while MIG is off.
 	LargerMemoryMIB, LargerMultiprocessors uint32
 	// ECCCorrected and ECCUncorrected count since the driver was loaded or the GPU reset, the lifetime counters

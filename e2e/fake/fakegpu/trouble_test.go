@@ -104,6 +104,7 @@ func TestGPUReset(t *testing.T) {
 		must(t, Remap(dir, gpu, Remapping{Uncorrectable: 1, Pending: true, Failed: true}))
 		must(t, LinkDown(dir, gpu, 4))
 		must(t, SlowDown(dir, gpu, HeatBrake))
+		must(t, RequireRecovery(dir, gpu, uint32(nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET)))
 	}
 	smi(t, dir, "compute-policy", "-i", "1", "--set-timeslice=2")
 
@@ -146,9 +147,11 @@ func TestGPUReset(t *testing.T) {
 	_, uncorrectable, pending, failed, _ := d.GetRemappedRows()
 	link, _ := d.GetNvLinkState(4)
 	reasons, _ := d.GetCurrentClocksEventReasons()
-	got := []any{volatile, lifetime, uncorrectable, pending, failed, link, reasons & uint64(HeatBrake)}
-	if diff := cmp.Diff([]any{uint64(0), uint64(1), 2, false, true, nvml.FEATURE_ENABLED, uint64(HeatBrake)}, got); diff != "" {
-		t.Errorf("errors since the load, ever, rows remapped, pending, failed, a link, heat (-want +got):\n%s", diff)
+	recovery := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
+	succeed(t, "GetFieldValues", d.GetFieldValues(recovery))
+	got := []any{volatile, lifetime, uncorrectable, pending, failed, link, reasons & uint64(HeatBrake), recovery[0].Value[0]}
+	if diff := cmp.Diff([]any{uint64(0), uint64(1), 2, false, true, nvml.FEATURE_ENABLED, uint64(HeatBrake), uint8(nvml.GPU_RECOVERY_ACTION_NONE)}, got); diff != "" {
+		t.Errorf("errors since the load, ever, rows remapped, pending, failed, a link, heat, the recovery action (-want +got):\n%s", diff)
 	}
 }
 

@@ -54,6 +54,11 @@ static void read_field(const struct target *target, nvmlFieldValue_t *field)
 		wide(field, link_errors(target));
 		field->nvmlReturn = target->part->link_count ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 		break;
+#ifndef OLD_DRIVER
+	case NVML_FI_DEV_GET_GPU_RECOVERY_ACTION:
+		field->value.uiVal = target->state.recovery_action;
+		break;
+#endif
 	default:
 		field->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
 	}

@@ -53,6 +53,8 @@ static void renew(struct gpu_state *state)
 	state->links_down = 0;
 	memset(state->link_errors, 0, sizeof state->link_errors);
 	state->lost = 0;
+	if (state->recovery_action == NVML_GPU_RECOVERY_ACTION_GPU_RESET || state->recovery_action == NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET)
+		state->recovery_action = NVML_GPU_RECOVERY_ACTION_NONE;
 	state->resets++;
 }
 
