@@ -67,6 +67,7 @@ test: lab ## all tests: test-unit, test-integration, test-lab and test-upstream 
 	@$(MAKE) test-integration
 	@$(MAKE) test-lab
 	@$(MAKE) test-upstream
+	@echo "left out: test-driver, which downloads NVIDIA's drivers (260 MB), and test-long and test-contract"
 
 # Most of these tests wait for an agent or a controller, so more of them run in parallel than there are processors.
 .PHONY: test-integration
@@ -96,9 +97,12 @@ test-upstream: lab ## Kubernetes' test cases of the scheduler, with our plugin i
 	$(GO) -C e2e/tests/upstream test -run '^$$' -bench '^BenchmarkUpstream$$' -benchtime 1x -timeout 30m .
 
 .PHONY: test-driver
-test-driver: ## the MPS programs of NVIDIA's drivers 535 and 550, downloaded from Debian's archive, under the agent's supervision
+test-driver: lab ## NVIDIA's own libraries and programs of drivers 535 and 550, downloaded from Debian's archive, without a GPU (root)
 	e2e/tests/driver/packages.sh '$(CACHE)/driver'
-	TESSERA_DRIVER_ROOTS='$(CACHE)/driver' $(GO) test -count=1 -v -run '^TestNVIDIAsPrograms$$' ./kubelet-plugin/mps
+	export TESSERA_DRIVER_ROOTS='$(CACHE)/driver'; { \
+		$(GO) test -count=1 -v -timeout 20m -run '^TestNVIDIAs' ./dra-driver/nvml ./kubelet-plugin/mps ./e2e/tests/driver ./e2e/tests/agent; \
+		for branch in 535 550; do $(GO) -C e2e/tests/oracle test -count=1 -v -timeout 10m -run "^TestNVIDIAsFiles$$/^$$branch" .; done; \
+	} | awk -f e2e/tests/driver/count.awk
 
 .PHONY: test-contract
 test-contract: ## NVIDIA's entry points in the rendered driver pods: TESSERA_NVIDIA_FILES=<folder with driver-container> (root)

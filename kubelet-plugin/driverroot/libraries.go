@@ -51,6 +51,7 @@ var expected = []struct{ library, name, target string }{
 	{"libcuda.so.", "libcuda.so", "libcuda.so.1"},
 	{"libGLX_nvidia.so.", "libGLX_indirect.so.0", ""},
 	{"libnvidia-opticalflow.so.", "libnvidia-opticalflow.so", "libnvidia-opticalflow.so.1"},
+	{"libnvidia-vulkan-producer.so.", "libnvidia-vulkan-producer.so", ""},
 	{"libnvidia-allocator.so.", "gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1"},
 }
 

@@ -8,28 +8,19 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/tessera-gpu/tessera/e2e/tests/driver"
 )
 
 // TestNVIDIAsPrograms runs nvidia-cuda-mps-control of NVIDIA's drivers as Debian packages them: it starts, has the limits, refuses wrong ones, starts no server
 // without a GPU, ends, and starts over what a killed one left.
 func TestNVIDIAsPrograms(t *testing.T) {
-	roots := os.Getenv("TESSERA_DRIVER_ROOTS")
-	if roots == "" {
-		t.Skip("NVIDIA's programs are not in the repository: make test-driver downloads them")
-	}
-	libraries, err := filepath.Glob(filepath.Join(roots, "*/usr/lib/*/nvidia/current/libcuda.so.*.*"))
-	if err != nil || len(libraries) == 0 {
-		t.Fatalf("no drivers in %s: %v", roots, err)
-	}
-	for _, library := range libraries {
-		_, driver, _ := strings.Cut(filepath.Base(library), ".so.")
-		root, _, _ := strings.Cut(library, "/usr/lib/")
-		t.Run(driver, func(t *testing.T) {
-			superviseProgram(t, Program{
-				Path: filepath.Join(root, "usr/bin/nvidia-cuda-mps-control"), Libraries: []Library{{Name: "libcuda.so.1", Target: library}},
-			})
+	driver.Each(t, func(t *testing.T, root driver.Root) {
+		superviseProgram(t, Program{
+			Path:      filepath.Join(root.Path, "usr/bin/nvidia-cuda-mps-control"),
+			Libraries: []Library{{Name: "libcuda.so.1", Target: root.Library("libcuda")}},
 		})
-	}
+	})
 }
 
 func superviseProgram(t *testing.T, program Program) {
