@@ -173,7 +173,7 @@ type GPUNodeStatus struct {
 	// +optional
 	// +listType=atomic
 	History []RemediationRecord `json:"history,omitempty"`
-	// Conditions: DriverValidated, ToolkitValidated, AgentValidated, WorkloadValidated, GPUsHealthy, RebootRequired, MIGModeRefused, Ready.
+	// Conditions: DriverValidated, ToolkitValidated, AgentValidated, WorkloadValidated, GPUsHealthy, RebootRequired, DriverRefuses, Ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -331,11 +331,11 @@ type AgentStatus struct {
 	// MIGPending reports whether a change of the MIG mode requires a reset.
 	// +optional
 	MIGPending bool `json:"migPending,omitempty"`
-	// MIGModeChanges are changes of the MIG mode that claims need and that the driver refuses because a program has the GPU open.
+	// BusyGPUs are GPUs on which the driver refuses what claims need because a program has them open.
 	// +optional
 	// +listType=map
 	// +listMapKey=gpu
-	MIGModeChanges []MIGModeChange `json:"migModeChanges,omitempty"`
+	BusyGPUs []BusyGPU `json:"busyGPUs,omitempty"`
 	// Maintenance repeats the ID of spec.maintenance once the agent refuses claims. Set during maintenance only.
 	// +optional
 	Maintenance string `json:"maintenance,omitempty"`

@@ -79,6 +79,6 @@ const (
 	ConditionGPUsHealthy = "GPUsHealthy"
 	// ConditionRebootRequired is True while a remediation requires a reboot of the node.
 	ConditionRebootRequired = "RebootRequired"
-	// ConditionMIGModeRefused is True while the agent does not retry a change of the MIG mode because a program has the GPU open.
-	ConditionMIGModeRefused = "MIGModeRefused"
+	// ConditionDriverRefuses is True while the agent does not retry what the driver refuses because a program has the GPU open.
+	ConditionDriverRefuses = "DriverRefuses"
 )

@@ -31,7 +31,7 @@ func (a *agent) newGPUNodeController(c config, client gpunode.Client, boot strin
 	}
 	status := func(ctx context.Context) v1alpha1.AgentStatus {
 		s := gpunode.HardwareStatus(a.inventory.Node())
-		s.MIGModeChanges = a.monitoring.Status()
+		s.BusyGPUs = a.monitoring.Status()
 		s.Faults = gpunode.Faults(a.monitor.Faults(), c.rules())
 		s.Version, s.PodUID, s.BootID = buildInfo().version, c.podUID, boot
 		// Without the common CDI spec no claim can be prepared.

@@ -16,25 +16,25 @@ const (
 	ComponentValidator = "validator"
 )
 
-// conditions returns the current state of the four validations, always in the same order, and MIGModeRefused if a change was ever refused.
+// conditions returns the current state of the four validations, always in the same order, and DriverRefuses if a GPU was ever busy.
 func conditions(v *view) []Condition {
 	list := []Condition{driverCondition(v), toolkitCondition(v), agentCondition(v), workloadCondition(v)}
-	if c := migModeCondition(v); c.Met || meta.FindStatusCondition(v.Status.Conditions, c.Type) != nil {
+	if c := busyCondition(v); c.Met || meta.FindStatusCondition(v.Status.Conditions, c.Type) != nil {
 		list = append(list, c)
 	}
 	return list
 }
 
-// migModeCondition reports the changes of the MIG mode that the agent gave up for a while.
-func migModeCondition(v *view) Condition {
-	c := Condition{Type: v1alpha1.ConditionMIGModeRefused, Reason: ReasonNotRefused}
+// busyCondition reports the GPUs on which the agent does not retry for a while what the driver refuses.
+func busyCondition(v *view) Condition {
+	c := Condition{Type: v1alpha1.ConditionDriverRefuses, Reason: ReasonNotRefused}
 	if !v.AgentReports() {
 		return c
 	}
 	var refused []string
-	for _, change := range v.Status.Agent.MIGModeChanges {
-		if change.State == v1alpha1.MIGModeRefused {
-			refused = append(refused, change.GPU+": "+change.Message)
+	for _, busy := range v.Status.Agent.BusyGPUs {
+		if busy.State == v1alpha1.BusyRefused {
+			refused = append(refused, busy.GPU+": "+busy.Message)
 		}
 	}
 	if len(refused) > 0 {

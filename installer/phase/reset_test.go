@@ -65,24 +65,24 @@ func TestResetInAMaintenance(t *testing.T) {
 // TestMonitoringLeavesForTheMIGMode checks that monitoring leaves a node in service while the agent requests it, and returns when it does not.
 func TestMonitoringLeavesForTheMIGMode(t *testing.T) {
 	const message = "refused 10 times: end dcgm-exporter (4711)"
-	refused := []v1alpha1.MIGModeChange{{GPU: "gpu-0000-3b-00-0", State: v1alpha1.MIGModeRefused, Message: message}}
-	pausing := []v1alpha1.MIGModeChange{{GPU: "gpu-0000-3b-00-0", State: v1alpha1.MIGModePausingMonitoring}}
+	refused := []v1alpha1.BusyGPU{{GPU: "gpu-0000-3b-00-0", State: v1alpha1.BusyRefused, Message: message}}
+	pausing := []v1alpha1.BusyGPU{{GPU: "gpu-0000-3b-00-0", State: v1alpha1.BusyPausingMonitoring}}
 	for name, test := range map[string]struct {
-		changes     []v1alpha1.MIGModeChange
+		busy        []v1alpha1.BusyGPU
 		ready, want bool
 		boot        string
 		condition   string
 	}{
-		"it leaves":                     {changes: pausing, ready: true, want: false},
-		"it stays away":                 {changes: pausing, ready: false, want: false},
+		"it leaves":                     {busy: pausing, ready: true, want: false},
+		"it stays away":                 {busy: pausing, ready: false, want: false},
 		"it returns":                    {ready: false, want: true},
-		"it returns after ten refusals": {changes: refused, ready: false, want: true, condition: "gpu-0000-3b-00-0: " + message},
-		"a request of another boot":     {changes: pausing, ready: true, want: true, boot: "another"},
+		"it returns after ten refusals": {busy: refused, ready: false, want: true, condition: "gpu-0000-3b-00-0: " + message},
+		"a request of another boot":     {busy: pausing, ready: true, want: true, boot: "another"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := with(serving(0), func(w *world) { w.labelReady = test.ready })
 			o := w.observe()
-			o.Status.Agent.MIGModeChanges = test.changes
+			o.Status.Agent.BusyGPUs = test.busy
 			if test.boot != "" {
 				o.Status.Agent.BootID = test.boot
 			}
@@ -96,12 +96,12 @@ func TestMonitoringLeavesForTheMIGMode(t *testing.T) {
 			}
 			got := ""
 			for _, c := range d.Conditions {
-				if c.Type == v1alpha1.ConditionMIGModeRefused && c.Met {
+				if c.Type == v1alpha1.ConditionDriverRefuses && c.Met {
 					got = c.Message
 				}
 			}
 			if got != test.condition {
-				t.Errorf("condition MIGModeRefused %q, want %q", got, test.condition)
+				t.Errorf("condition DriverRefuses %q, want %q", got, test.condition)
 			}
 		})
 	}

@@ -110,15 +110,15 @@ func (r *Requests) Done(gpuName string) {
 }
 
 // Status returns the requests for the GPUNode, by name of the GPU; nil without any. It is called every second.
-func (r *Requests) Status() []v1alpha1.MIGModeChange {
+func (r *Requests) Status() []v1alpha1.BusyGPU {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.expire()
-	var list []v1alpha1.MIGModeChange
+	var list []v1alpha1.BusyGPU
 	for _, name := range slices.Sorted(maps.Keys(r.byGPU)) {
-		change := v1alpha1.MIGModeChange{GPU: name, State: v1alpha1.MIGModePausingMonitoring, Message: "a claim needs another MIG mode, which a program prevents that has the GPU open"}
+		change := v1alpha1.BusyGPU{GPU: name, State: v1alpha1.BusyPausingMonitoring, Message: "a claim needs another MIG mode, which a program prevents that has the GPU open"}
 		if q := r.byGPU[name]; time.Now().Before(q.until) {
-			change.State, change.Message = v1alpha1.MIGModeRefused, q.message
+			change.State, change.Message = v1alpha1.BusyRefused, q.message
 		}
 		list = append(list, change)
 	}

@@ -65,7 +65,7 @@ func TestRetryGivesUpAfterTenRefusals(t *testing.T) {
 			if !errors.Is(err, errInUse) || !strings.Contains(err.Error(), "refused 10 times") || !strings.Contains(err.Error(), "nv-hostengine (9)") {
 				t.Fatalf("the tenth refusal: %v", err)
 			}
-			want := []v1alpha1.MIGModeChange{{GPU: gpuName, State: v1alpha1.MIGModeRefused, Message: strings.TrimPrefix(err.Error(), errInUse.Error()+": ")}}
+			want := []v1alpha1.BusyGPU{{GPU: gpuName, State: v1alpha1.BusyRefused, Message: strings.TrimPrefix(err.Error(), errInUse.Error()+": ")}}
 			if diff := cmp.Diff(want, r.Status()); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
 			}

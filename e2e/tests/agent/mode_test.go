@@ -68,7 +68,7 @@ func TestMIGModeWithMonitoring(t *testing.T) {
 		i.eventually(what, func(ctx context.Context) error {
 			s, err := i.agent(ctx)
 			if err != nil || s.PausesMonitoring() != want {
-				return fmt.Errorf("changes %+v, %w", s.MIGModeChanges, err)
+				return fmt.Errorf("changes %+v, %w", s.BusyGPUs, err)
 			}
 			return nil
 		})
@@ -80,8 +80,8 @@ func TestMIGModeWithMonitoring(t *testing.T) {
 		k.eventuallyPrepares("a MIG device", claim)
 	}()
 	pauses("the agent requests that monitoring leave", true)
-	if s, err := i.agent(t.Context()); err != nil || s.MIGModeChanges[0].GPU != n.whole(0).GPU || s.MIGModeChanges[0].State != v1alpha1.MIGModePausingMonitoring {
-		t.Errorf("changes %+v, %v", s.MIGModeChanges, err)
+	if s, err := i.agent(t.Context()); err != nil || s.BusyGPUs[0].GPU != n.whole(0).GPU || s.BusyGPUs[0].State != v1alpha1.BusyPausingMonitoring {
+		t.Errorf("changes %+v, %v", s.BusyGPUs, err)
 	}
 	leave() // as the installer makes it
 	<-prepared
