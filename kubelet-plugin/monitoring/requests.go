@@ -14,7 +14,10 @@ import (
 
 // The limits of a request.
 const (
-	// maxRefusals is the number of refusals after which monitoring returns and the change is not tried for a while.
+	// pinned is how long a MIG device that no process uses must have been refused before monitoring leaves the node, and for how long it then stays away:
+	// the driver may need some time after the end of a process.
+	pinned = 2 * time.Minute
+	// maxRefusals is the number of refusals of a mode after which monitoring returns and the change is not tried for a while.
 	maxRefusals = 10
 	// maxDelay is the longest pause between two attempts. It begins with a second and doubles: ten attempts take about 40 s, which is longer than the
 	// grace period of a pod.
@@ -33,7 +36,7 @@ type Config struct {
 	Holders func() []string
 }
 
-// Requests are the changes of the MIG mode that the driver refuses. It is safe for concurrent use. A new agent begins without requests.
+// Requests are what the driver refuses on the node's GPUs. It is safe for concurrent use. A new agent begins without requests.
 type Requests struct {
 	config Config
 
@@ -41,11 +44,22 @@ type Requests struct {
 	byGPU map[string]*request
 }
 
-// request is the refused change of one GPU.
+// subject is what is refused.
+type subject struct{ wanted, condition string }
+
+var (
+	mode = subject{"another MIG mode, which a program prevents that has the GPU open",
+		"the driver changes the MIG mode only while no other program has the GPU open"}
+	device = subject{"the memory of a MIG device that no process uses, and which the driver does not destroy while a program has the GPU open",
+		"the driver does not destroy an unused MIG device while some monitoring programs have the GPU open"}
+)
+
+// request is what is refused on one GPU.
 type request struct {
+	subject  subject
 	refusals int
-	// last is the time of the last refusal.
-	last time.Time
+	// first and last are the times of the first refusal, since the request began or the pause ended, and of the last one.
+	first, last time.Time
 	// until is the end of the pause after maxRefusals, rest its length; zero before.
 	until time.Time
 	rest  time.Duration
@@ -61,7 +75,7 @@ func New(config Config) *Requests { return &Requests{config: config, byGPU: map[
 // installer, when ctx ends, and after maxRefusals until the pause has ended.
 func (r *Requests) Retry(ctx context.Context, gpuName string, refusal error) error {
 	if !r.config.Removable {
-		return fmt.Errorf("%w: %s", refusal, r.advice())
+		return fmt.Errorf("%w: %s", refusal, r.advice(mode))
 	}
 	delay, err := r.refused(gpuName, refusal)
 	if err != nil {
@@ -77,36 +91,83 @@ func (r *Requests) Retry(ctx context.Context, gpuName string, refusal error) err
 	}
 }
 
-// refused counts a refusal and returns the delay before the next attempt, or the error while resting.
+// refused counts a refusal of a mode and returns the delay before the next attempt, or the error while resting.
 func (r *Requests) refused(gpuName string, refusal error) (time.Duration, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.expire()
-	q, known := r.byGPU[gpuName]
-	if !known {
-		q = &request{}
-		r.byGPU[gpuName] = q
-	}
-	now := time.Now()
-	q.last = now
-	if now.Before(q.until) {
+	q := r.note(gpuName, mode)
+	if q.resting() {
 		return 0, fmt.Errorf("%w: %s", refusal, q.message)
 	}
 	if q.refusals++; q.refusals < maxRefusals {
 		return min(time.Second<<(q.refusals-1), maxDelay), nil
 	}
-	q.refusals, q.rest = 0, min(max(2*q.rest, minRest), maxRest)
-	q.until = now.Add(q.rest)
-	q.message = fmt.Sprintf("refused %d times although monitoring pods were to leave the node: %s; monitoring returns for %v, then the agent tries again",
-		maxRefusals, r.advice(), q.rest)
+	q.rests(fmt.Sprintf("refused %d times although monitoring pods were to leave the node: %s", maxRefusals, r.advice(mode)))
 	return 0, fmt.Errorf("%w: %s", refusal, q.message)
 }
 
-// Done ends the request of a GPU whose mode was changed.
-func (r *Requests) Done(gpuName string) {
+// Pinned is called after the driver refused to destroy a MIG device of a GPU that no process uses. When it has done so for two minutes, it requests that
+// monitoring leave the node, for at most two minutes. It returns the error for the claim, which wraps the refusal; the caller tries again in its own time.
+func (r *Requests) Pinned(gpuName string, refusal error) error {
+	if !r.config.Removable {
+		return fmt.Errorf("%w: %s", refusal, r.advice(device))
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.byGPU, gpuName)
+	q := r.note(gpuName, device)
+	switch since := q.last.Sub(q.first); {
+	case q.resting():
+		return fmt.Errorf("%w: %s", refusal, q.message)
+	case since < pinned:
+		return fmt.Errorf("%w: no process uses the MIG device; monitoring leaves the node if this lasts %v", refusal, pinned)
+	case since < 2*pinned:
+		return fmt.Errorf("%w: no process uses the MIG device; monitoring pods are leaving the node", refusal)
+	}
+	q.rests(fmt.Sprintf("refused for %v although monitoring pods were to leave the node: %s", pinned, r.advice(device)))
+	return fmt.Errorf("%w: %s", refusal, q.message)
+}
+
+// note returns the request for the GPU with the time of this refusal. The caller holds mu.
+func (r *Requests) note(gpuName string, s subject) *request {
+	r.expire()
+	q, known := r.byGPU[gpuName]
+	if !known || q.subject != s {
+		q = &request{subject: s}
+		r.byGPU[gpuName] = q
+	}
+	q.last = time.Now()
+	if q.first.IsZero() && !q.resting() {
+		q.first = q.last
+	}
+	return q
+}
+
+// rests begins a pause, longer each time.
+func (q *request) rests(message string) {
+	q.rest = min(max(2*q.rest, minRest), maxRest)
+	q.refusals, q.first, q.until = 0, time.Time{}, q.last.Add(q.rest)
+	q.message = fmt.Sprintf("%s; monitoring returns for %v, then the agent tries again", message, q.rest)
+}
+
+func (q *request) resting() bool { return time.Now().Before(q.until) }
+
+// pauses reports whether monitoring is to leave the node.
+func (q *request) pauses() bool {
+	return q.subject == mode || !q.first.IsZero() && q.last.Sub(q.first) >= pinned
+}
+
+// Done ends the request of a GPU whose mode was changed.
+func (r *Requests) Done(gpuName string) { r.end(gpuName, mode) }
+
+// Destroyed ends the request of a GPU whose MIG device was destroyed.
+func (r *Requests) Destroyed(gpuName string) { r.end(gpuName, device) }
+
+func (r *Requests) end(gpuName string, s subject) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if q, known := r.byGPU[gpuName]; known && q.subject == s {
+		delete(r.byGPU, gpuName)
+	}
 }
 
 // Status returns the requests for the GPUNode, by name of the GPU; nil without any. It is called every second.
@@ -116,11 +177,12 @@ func (r *Requests) Status() []v1alpha1.BusyGPU {
 	r.expire()
 	var list []v1alpha1.BusyGPU
 	for _, name := range slices.Sorted(maps.Keys(r.byGPU)) {
-		change := v1alpha1.BusyGPU{GPU: name, State: v1alpha1.BusyPausingMonitoring, Message: "a claim needs another MIG mode, which a program prevents that has the GPU open"}
-		if q := r.byGPU[name]; time.Now().Before(q.until) {
-			change.State, change.Message = v1alpha1.BusyRefused, q.message
+		switch q := r.byGPU[name]; {
+		case q.resting():
+			list = append(list, v1alpha1.BusyGPU{GPU: name, State: v1alpha1.BusyRefused, Message: q.message})
+		case q.pauses():
+			list = append(list, v1alpha1.BusyGPU{GPU: name, State: v1alpha1.BusyPausingMonitoring, Message: "a claim needs " + q.subject.wanted})
 		}
-		list = append(list, change)
 	}
 	return list
 }
@@ -134,11 +196,10 @@ func (r *Requests) expire() {
 }
 
 // advice names the programs that have a GPU open and what to do.
-func (r *Requests) advice() string {
-	const condition = "the driver changes the MIG mode only while no other program has the GPU open"
+func (r *Requests) advice(s subject) string {
 	holders := r.config.Holders()
 	if len(holders) == 0 {
-		return condition + ": end the monitoring programs on the node (fuser -v /dev/nvidia* lists them)"
+		return s.condition + ": end the monitoring programs on the node (fuser -v /dev/nvidia* lists them)"
 	}
-	return condition + ": end " + strings.Join(holders, ", ") + " or move their pods to other nodes"
+	return s.condition + ": end " + strings.Join(holders, ", ") + " or move their pods to other nodes"
 }

@@ -101,3 +101,56 @@ func TestRequestsEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestPinned: monitoring leaves when a MIG device that no process uses was refused for two minutes, and returns after two more; the next attempt comes after a
+// pause that doubles, and two minutes.
+func TestPinned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := requests(true, "dcgm-exporter (9)")
+		tries := func(what string, during time.Duration, want, message string) {
+			t.Helper()
+			for begin := time.Now(); time.Since(begin) < during; time.Sleep(10 * time.Second) { // as kubelet does
+				err := r.Pinned(gpuName, errInUse)
+				if !errors.Is(err, errInUse) || !strings.Contains(err.Error(), message) {
+					t.Fatalf("%s: got %v, want %q in it", what, err, message)
+				}
+				if got := states(r); got != want {
+					t.Fatalf("%s: got %q, want %q", what, got, want)
+				}
+			}
+		}
+		for pause := 5 * time.Minute; pause <= 20*time.Minute; pause *= 2 {
+			tries("at first", pinned, "", "monitoring leaves the node if this lasts 2m0s")
+			tries("after two minutes", pinned, gpuName+" PausingMonitoring", "monitoring pods are leaving the node")
+			tries("during the pause", pause, gpuName+" Refused", "end dcgm-exporter (9) or move their pods")
+		}
+	})
+}
+
+func TestPinnedEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := requests(true)
+		pin := func() {
+			for range 14 {
+				_ = r.Pinned(gpuName, errInUse)
+				time.Sleep(10 * time.Second)
+			}
+		}
+		pin()
+		if r.Done(gpuName); states(r) != gpuName+" PausingMonitoring" {
+			t.Errorf("after a change of the mode: %q", states(r))
+		}
+		if r.Destroyed(gpuName); r.Status() != nil {
+			t.Errorf("after the device was destroyed: %v", r.Status())
+		}
+		pin()
+		time.Sleep(expiry)
+		if r.Status() != nil {
+			t.Errorf("without another attempt: %v", r.Status())
+		}
+	})
+	err := requests(false, "dcgm-exporter (4711)").Pinned(gpuName, errInUse)
+	if !errors.Is(err, errInUse) || !strings.HasSuffix(err.Error(), "end dcgm-exporter (4711) or move their pods to other nodes") {
+		t.Errorf("without an installer: %v", err)
+	}
+}

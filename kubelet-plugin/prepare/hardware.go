@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/klog/v2"
 
@@ -76,10 +77,21 @@ func (x *execution) completeInstance(ctx context.Context, s Step) error {
 
 func (x *execution) destroyInstance(ctx context.Context, s Step) error {
 	instance := x.live[place{s.GPU, s.Placement}]
-	if err := x.Instances.Destroy(ctx, instance); err != nil {
-		return fmt.Errorf("destroy %v: %w", instance, err)
+	err := x.Instances.Destroy(ctx, instance)
+	switch {
+	case err == nil:
+		x.Monitoring.Destroyed(s.GPU)
+		return nil
+	case errors.Is(err, gpu.ErrBusy) && x.unused(ctx, instance):
+		err = x.Monitoring.Pinned(s.GPU, err)
 	}
-	return nil
+	return fmt.Errorf("destroy %v: %w", instance, err)
+}
+
+// unused reports whether no process has a context on the MIG device.
+func (x *execution) unused(ctx context.Context, i gpu.Instance) bool {
+	processes, err := x.Processes.Processes(ctx, i.GPU)
+	return err == nil && !slices.ContainsFunc(processes, func(p gpu.Process) bool { return p.GI == i.GI })
 }
 
 // setTimeSlice sets the time-slice class. A GPU without time slices has the default.

@@ -40,13 +40,18 @@ type Processes interface {
 	Processes(ctx context.Context, gpuName string) ([]gpu.Process, error)
 }
 
-// Monitoring makes programs that only monitor GPUs leave the node for a change of the MIG mode.
+// Monitoring makes programs that only monitor GPUs leave the node when the driver refuses something because of them.
 type Monitoring interface {
 	// Retry is called after SetMode failed with gpu.ErrBusy. It returns nil, after a pause, if SetMode is to be called again, and otherwise the error
 	// for the claim, which wraps the refusal.
 	Retry(ctx context.Context, gpuName string, refusal error) error
 	// Done is called after SetMode succeeded.
 	Done(gpuName string)
+	// Pinned is called after Destroy failed with gpu.ErrBusy although no process uses the MIG device. It does not wait, and returns the error for the claim,
+	// which wraps the refusal.
+	Pinned(gpuName string, refusal error) error
+	// Destroyed is called after Destroy succeeded.
+	Destroyed(gpuName string)
 }
 
 // TimeSlice sets the time-slice class of a GPU: Default, Short, Medium or Long.

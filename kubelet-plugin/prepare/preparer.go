@@ -103,6 +103,8 @@ type noMonitoring struct{}
 
 func (noMonitoring) Retry(_ context.Context, _ string, refusal error) error { return refusal }
 func (noMonitoring) Done(string)                                            {}
+func (noMonitoring) Pinned(_ string, refusal error) error                   { return refusal }
+func (noMonitoring) Destroyed(string)                                       {}
 
 // noTimeSlice is the TimeSlice of a node that cannot set time slices: every GPU has the default.
 type noTimeSlice struct{}

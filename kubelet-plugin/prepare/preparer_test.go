@@ -779,6 +779,7 @@ func TestDoubleAllocation(t *testing.T) {
 type monitors struct {
 	leaveAfter, requests int
 	done                 []string
+	pinned, destroyed    int
 	// limit is the number of requests after which Retry returns the refusal.
 	limit int
 }
@@ -791,6 +792,54 @@ func (m *monitors) Retry(_ context.Context, _ string, refusal error) error {
 }
 
 func (m *monitors) Done(gpuName string) { m.done = append(m.done, gpuName) }
+
+func (m *monitors) Pinned(_ string, refusal error) error {
+	m.pinned++
+	return fmt.Errorf("%w: pinned", refusal)
+}
+
+func (m *monitors) Destroyed(string) { m.destroyed++ }
+
+// The driver refuses to destroy a MIG device that no process uses (DCGM issue 276): that is reported to monitoring. One that a process uses is
+// none of its concern.
+func TestPinnedDevice(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		processes []gpu.Process
+		pinned    int
+	}{
+		"unused":            {nil, 1},
+		"another is in use": {[]gpu.Process{{PID: 7, GI: 99}}, 1},
+		"in use":            {[]gpu.Process{{PID: 7, GI: 99}, {PID: 8, GI: 1}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "h100x2")
+			p := w.process(t, nil)
+			m := &monitors{}
+			p.Monitoring = m
+			c := claim("a", w.slice(0, 19, 0))
+			if _, err := p.Prepare(quiet(t), c); err != nil {
+				t.Fatal(err)
+			}
+			w.gpus[h0].processes = test.processes
+			refuses := true
+			w.before = func(call string) error {
+				if refuses && strings.HasPrefix(call, "destroy") {
+					return gpu.ErrBusy
+				}
+				return nil
+			}
+			err := p.Unprepare(quiet(t), c.Ref)
+			if !errors.Is(err, gpu.ErrBusy) || m.pinned != test.pinned || m.destroyed != 0 {
+				t.Errorf("refused: %v, reported %d times, want %d", err, m.pinned, test.pinned)
+			}
+			refuses = false
+			if err := p.Unprepare(quiet(t), c.Ref); err != nil || m.destroyed != 1 {
+				t.Errorf("again: %v, destroyed %d times, want once", err, m.destroyed)
+			}
+		})
+	}
+}
 
 // The driver refuses a change of the MIG mode while dcgm-exporter has the GPU open (nvmlDeviceSetMigMode: NVML_ERROR_IN_USE). A claim makes it leave;
 // to disable MIG after the last MIG device is not worth that.

@@ -77,7 +77,7 @@ func restarted(g gpuState, keepsMIG bool) gpuState {
 		RemapCorrectable: g.RemapCorrectable, RemapUncorrectable: g.RemapUncorrectable + g.RemapPending, RemapFailed: g.RemapFailed,
 		LifetimeECCCorrected: g.LifetimeECCCorrected, LifetimeECCUncorrected: g.LifetimeECCUncorrected,
 		Virtualization: g.Virtualization, MIGNeedsReset: g.MIGNeedsReset,
-		LargerMemoryMIB: g.LargerMemoryMIB, LargerMultiprocessors: g.LargerMultiprocessors,
+		LargerMemoryMIB: g.LargerMemoryMIB, LargerMultiprocessors: g.LargerMultiprocessors, PinsMIG: g.PinsMIG,
 		FabricState: g.FabricState, FabricStatus: g.FabricStatus, FabricHealth: g.FabricHealth,
 		Resets: g.Resets, Sensors: idle(),
 	}

@@ -94,6 +94,11 @@ func RequireRecovery(dir string, gpu int, action uint32) error {
 	return changeGPU(dir, gpu, func(g *gpuState) { g.RecoveryAction = action })
 }
 
+// PinMIG makes the driver keep the MIG devices of a GPU while another program has the GPU open, as driver 580 did on H200s under DCGM (DCGM issue 276).
+func PinMIG(dir string, gpu int) error {
+	return changeGPU(dir, gpu, func(g *gpuState) { g.PinsMIG = 1 })
+}
+
 func flag(on bool) uint32 {
 	if on {
 		return 1

@@ -158,6 +158,8 @@ type gpuState struct {
 	Virtualization, MIGNeedsReset, RecoveryAction uint32
 	// LargerMemoryMIB and LargerMultiprocessors are what MIG profiles have more while MIG is off.
 	LargerMemoryMIB, LargerMultiprocessors uint32
+	// PinsMIG is set where MIG devices are not destroyed while another program has the GPU open.
+	PinsMIG, Unused uint32
 	// ECCCorrected and ECCUncorrected count since the driver was loaded or the GPU reset, the lifetime counters
 	// since delivery.
 	ECCCorrected, ECCUncorrected                 uint64

@@ -106,6 +106,27 @@ func TestMIGModeWithMonitoring(t *testing.T) {
 	n.isClean()
 }
 
+// TestMIGDevicePinnedByMonitoring: the driver keeps a MIG device that no process uses while monitoring has the GPU open. The claim's Event names the program,
+// and the device is destroyed when it has ended.
+func TestMIGDevicePinnedByMonitoring(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "h100x2")
+	n.must(fakegpu.PinMIG(n.machine(), 0))
+	_, k := n.run()
+	claim := n.claim("mig", []gpu.Device{n.slice(0, 19, 0)}, onNode(n))
+	k.eventuallyPrepares("a MIG device", claim)
+	leave := n.exporter()
+	if err := k.unprepare(claim); err == nil || !strings.Contains(err.Error(), "the driver does not destroy an unused MIG device") {
+		t.Errorf("with monitoring: %v", err)
+	}
+	if len(n.truth().GPUs[0].Instances) != 1 {
+		t.Error("the fake driver does not keep the MIG device")
+	}
+	leave()
+	k.mustUnprepare(claim)
+	n.isClean()
+}
+
 // TestMIGModeWithMonitoringWithoutInstaller: nothing removes monitoring, and the claim's Event names what prevents the change.
 func TestMIGModeWithMonitoringWithoutInstaller(t *testing.T) {
 	t.Parallel()

@@ -203,7 +203,7 @@ nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t handle)
 	ENTER();
 	TRY(compute_target(handle, &target));
 	TRY(privileged());
-	if (held(target.gpu, target.instance, target.compute, 1))
+	if (held(target.gpu, target.instance, target.compute, 1) || (target.state.pins_mig && gpu_watched(target.gpu)))
 		return NVML_ERROR_IN_USE;
 	uint64_t serial = target.state.instances[target.instance].computes[target.compute].serial;
 	struct live *live = state_begin();
