@@ -121,6 +121,32 @@ func TestLatency(t *testing.T) {
 	})
 }
 
+// TestStall: every call waits until an instance of another GPU is created.
+func TestStall(t *testing.T) {
+	withNVML(t, Spec{Machine: "h100x2"}, func(t *testing.T, dir string, lib nvml.Interface) {
+		slow, other := gpuAt(t, lib, 0), gpuAt(t, lib, 1)
+		enable(t, slow)
+		const latency = 200 * time.Millisecond
+		must(t, Latency(dir, latency, 0))
+		must(t, Stall(dir))
+		begin := time.Now()
+		made := make(chan struct{})
+		go func() {
+			defer close(made)
+			create(t, slow, 19, 0, 1)
+		}()
+		for !busy(t, dir, 0) {
+			runtime.Gosched()
+		}
+		_, ret := other.GetPowerUsage()
+		succeed(t, "GetPowerUsage", ret)
+		if elapsed := time.Since(begin); elapsed < latency {
+			t.Errorf("a call returned after %v, while an instance was created", elapsed)
+		}
+		<-made
+	})
+}
+
 // busy reports whether a process is changing the instances of the GPU (LOCK_BUSY of
 // engine/shared/lock.h).
 func busy(t *testing.T, dir string, gpu int64) bool {

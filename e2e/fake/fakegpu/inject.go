@@ -167,6 +167,15 @@ func Latency(dir string, create, destroy time.Duration) error {
 	})
 }
 
+// Stall makes every call of the host, for any GPU, wait while a GPU instance is created or destroyed (Latency), as was measured for 10 s and longer
+// (NVIDIA's DRA driver, nvlib.go).
+func Stall(dir string) error {
+	return changeLive(dir, func(l *live) error {
+		l.Stalls = 1
+		return nil
+	})
+}
+
 func changeFault(dir, function string, f func(*fault)) error {
 	function = functionOf(function)
 	if err := checkFunction(dir, function); err != nil {

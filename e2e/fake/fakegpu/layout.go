@@ -130,9 +130,11 @@ type live struct {
 	FaultCount    uint32
 	// CreateMS and DestroyMS are how long creating and destroying a GPU instance takes.
 	CreateMS, DestroyMS uint32
-	DriverVersion       text32
-	Faults              [maxFaults]fault
-	GPUs                [maxGPUs]gpuState `c:"gpus"`
+	// Stalls is set where every call waits meanwhile.
+	Stalls, Unused uint32
+	DriverVersion  text32
+	Faults         [maxFaults]fault
+	GPUs           [maxGPUs]gpuState `c:"gpus"`
 }
 
 // fault delays a function, and makes Count calls of it fail; Count 0 never fails.

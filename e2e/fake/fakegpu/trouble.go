@@ -139,7 +139,7 @@ func Heal(dir string, gpu int) error {
 func Reset(dir string) error {
 	err := changeLive(dir, func(l *live) error {
 		l.Faults, l.FaultCount = [maxFaults]fault{}, 0
-		l.CreateMS, l.DestroyMS = 0, 0
+		l.CreateMS, l.DestroyMS, l.Stalls = 0, 0, 0
 		for i := range l.GPUs {
 			l.GPUs[i] = well(l.GPUs[i])
 		}

@@ -525,3 +525,21 @@ func TestStormDoesNotStarvePrepare(t *testing.T) {
 	w.marked("told", gpu.SignalXID, w.on(fmt.Sprintf("%d NoSchedule", stormXID), 1))
 	w.isClean()
 }
+
+// TestStalledDriver: while a MIG device is created for a claim, the driver answers for no GPU, for more than ten seconds. No GPU is lost.
+func TestStalledDriver(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "h100x2")
+	i := newInstaller(n)
+	i.create()
+	_, k := n.run()
+	n.must(fakegpu.Latency(n.machine(), 12*time.Second, 0))
+	n.must(fakegpu.Stall(n.machine()))
+	claim := n.claim("mig", []gpu.Device{n.slice(0, 19, 0)})
+	k.eventuallyPrepares("a MIG device", claim)
+	n.must(fakegpu.Reset(n.machine()))
+	k.mustUnprepare(claim)
+	if s, err := i.agent(t.Context()); err != nil || len(s.Faults) > 0 {
+		t.Errorf("faults %+v, %v, want none", s.Faults, err)
+	}
+}

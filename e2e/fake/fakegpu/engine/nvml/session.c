@@ -92,12 +92,23 @@ nvmlReturn_t session_alive(void)
 	return head.loaded && head.loads == session.loads ? NVML_SUCCESS : NVML_ERROR_DRIVER_NOT_LOADED;
 }
 
+/* wait_for_changes waits until no instance of any GPU is created or destroyed. */
+static void wait_for_changes(void)
+{
+	for (unsigned gpu = 0; gpu < hardware()->gpu_count; gpu++) {
+		gpu_busy_begin(gpu);
+		gpu_busy_end(gpu);
+	}
+}
+
 nvmlReturn_t enter(const char *function)
 {
 	TRY(called(function));
 	if (!session.references)
 		return NVML_ERROR_UNINITIALIZED;
 	TRY(fault_apply(function));
+	if (state_writable() && live_stalls())
+		wait_for_changes();
 	return strcmp(function, "nvmlShutdown") ? session_alive() : NVML_SUCCESS;
 }
 

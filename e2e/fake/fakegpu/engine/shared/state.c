@@ -125,6 +125,17 @@ void live_head(struct live_head *copy)
 	} while (read_retry(generation));
 }
 
+bool live_stalls(void)
+{
+	uint32_t generation;
+	bool stalls;
+
+	do {
+		stalls = read_begin(&generation)->stalls;
+	} while (read_retry(generation));
+	return stalls;
+}
+
 void live_gpu(unsigned gpu, struct gpu_state *copy)
 {
 	uint32_t generation;

@@ -37,6 +37,7 @@ const char *library_version(void);
 
 const struct hardware *hardware(void);
 void live_head(struct live_head *copy);
+bool live_stalls(void);
 void live_gpu(unsigned gpu, struct gpu_state *copy);
 
 /* live_fault copies the fault of a function; false when there is none. */
