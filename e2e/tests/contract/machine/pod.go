@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -281,16 +282,37 @@ func ignoreEnded(err error) error {
 	return err
 }
 
-// Kill kills all processes of a container, as the runtime does when its first process ends or is killed. They are those in its mount namespace.
+// Kill kills all processes of a container, as the runtime does when its first process ends or is killed, and waits for their end. They are those in its
+// mount namespace.
 func (p *Pod) Kill(name string) error {
 	running := p.containers[name]
-	for _, pid := range inNamespace(running.space) {
-		if err := ignoreEnded(syscall.Kill(pid, syscall.SIGKILL)); err != nil {
-			return fmt.Errorf("kill %s: %w", name, err)
+	for pids := inNamespace(running.space); len(pids) > 0; pids = inNamespace(running.space) {
+		for _, pid := range pids {
+			if err := kill(pid); err != nil {
+				return fmt.Errorf("kill %s: %w", name, err)
+			}
 		}
 	}
 	<-running.done
 	return p.machine.Settle()
+}
+
+// kill kills a process and waits until it has ended and released its files.
+func kill(pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return ignoreEnded(err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	if err := ignoreEnded(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)); err != nil {
+		return err
+	}
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1) //nolint:gosec // a descriptor
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // inNamespace returns the processes in a mount namespace.
