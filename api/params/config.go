@@ -14,7 +14,8 @@ const (
 	MIGConfigKind = "MIGConfig"
 )
 
-// Config is one decoded entry, with defaults and validated: a *GPUConfig, *MIGConfig, *NVIDIAGPUConfig or *NVIDIAMIGConfig.
+// Config is one decoded entry, with defaults and validated: a *GPUConfig, *MIGConfig, *NVIDIAGPUConfig, *NVIDIAMIGConfig or
+// *NVIDIAVFIOConfig.
 type Config interface {
 	// kind returns the name of the kind, for messages.
 	kind() string

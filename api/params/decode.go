@@ -101,6 +101,8 @@ func blank(kind Kind) (Config, error) {
 		return &NVIDIAGPUConfig{}, nil
 	case NVIDIAMIGConfigKind:
 		return &NVIDIAMIGConfig{}, nil
+	case NVIDIAVFIOConfigKind:
+		return &NVIDIAVFIOConfig{}, nil
 	}
 	return nil, fmt.Errorf("kind %s: has no type", kind.Name)
 }

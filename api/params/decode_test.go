@@ -85,6 +85,8 @@ func TestNVIDIAKinds(t *testing.T) {
 		"not several users":           {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"multiUser":false}}`), mps(MPSSettings{})},
 		"null limits per device":      {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultPerDevicePinnedMemoryLimit":null}}`), mps(MPSSettings{})},
 		"MIG without fields":          {nvidia("MigDeviceConfig", ""), Settings{}},
+		"a virtual machine":           {nvidia("VfioDeviceConfig", ""), Settings{}},
+		"a virtual machine's IOMMU":   {nvidia("VfioDeviceConfig", `,"iommu":{"backendPolicy":"PreferIommuFD","enableAPIDevice":true}`), Settings{}},
 		"time-slicing is no-op there": {nvidia("MigDeviceConfig", `,"sharing":{"strategy":"TimeSlicing"}`), Settings{}},
 		"MPS on a MIG":                {nvidia("MigDeviceConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":10}}`), mps(MPSSettings{ActiveThreadPercentage: 10})},
 	}
@@ -108,7 +110,7 @@ func TestNVIDIAKinds(t *testing.T) {
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
 	const (
-		types    = `must be one of GPUConfig, MIGConfig of gpu.tessera.dev/v1alpha1; GpuConfig, MigDeviceConfig of resource.nvidia.com/v1beta1`
+		types    = `must be one of GPUConfig, MIGConfig of gpu.tessera.dev/v1alpha1; GpuConfig, MigDeviceConfig, VfioDeviceConfig of resource.nvidia.com/v1beta1`
 		memory   = `must be an amount of memory from 1Mi to 1Pi, such as 512Mi or 4Gi`
 		interval = `must be one of Default, Short, Medium, Long`
 	)
@@ -257,8 +259,8 @@ func shapeOf(typ reflect.Type) any {
 func TestReference(t *testing.T) {
 	t.Parallel()
 	rows := Reference()
-	if len(rows) != 26 {
-		t.Errorf("%d rows, want 26", len(rows))
+	if len(rows) != 29 {
+		t.Errorf("%d rows, want 29", len(rows))
 	}
 	want := Row{
 		APIVersion: APIVersion, Kind: GPUConfigKind, Name: "mps.activeThreadPercentage", Type: "integer", Unit: "percent",

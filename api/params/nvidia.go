@@ -9,9 +9,10 @@ import (
 
 // The kinds of NVIDIA's driver, which are accepted with its driver name, and its sharing strategies.
 const (
-	NVIDIAAPIVersion    = "resource.nvidia.com/v1beta1"
-	NVIDIAGPUConfigKind = "GpuConfig"
-	NVIDIAMIGConfigKind = "MigDeviceConfig"
+	NVIDIAAPIVersion     = "resource.nvidia.com/v1beta1"
+	NVIDIAGPUConfigKind  = "GpuConfig"
+	NVIDIAMIGConfigKind  = "MigDeviceConfig"
+	NVIDIAVFIOConfigKind = "VfioDeviceConfig"
 
 	TimeSlicingStrategy = "TimeSlicing"
 	MPSStrategy         = "MPS"
@@ -30,6 +31,22 @@ type NVIDIAMIGConfig struct {
 	metav1.TypeMeta `json:",inline"`
 	// Sharing determines how containers share the device; absent sets nothing.
 	Sharing *NVIDIAMIGSharing `json:"sharing,omitempty"`
+}
+
+// NVIDIAVFIOConfig is the parameters of a GPU for a virtual machine in the format of NVIDIA's driver. It changes nothing: a container always gets the node of
+// the GPU's IOMMU group and that of VFIO, which are what the format can require.
+type NVIDIAVFIOConfig struct {
+	metav1.TypeMeta `json:",inline"`
+	// IOMMU determines how the GPU is passed.
+	IOMMU *NVIDIAIOMMU `json:"iommu,omitempty"`
+}
+
+// NVIDIAIOMMU determines how a GPU is passed to a virtual machine.
+type NVIDIAIOMMU struct {
+	// BackendPolicy is LegacyOnly, or PreferIommuFD, which falls back to the same: Tessera passes GPUs by IOMMU group.
+	BackendPolicy string `json:"backendPolicy,omitempty"`
+	// EnableAPIDevice requires the node of VFIO, which a container always gets.
+	EnableAPIDevice *bool `json:"enableAPIDevice,omitempty"`
 }
 
 // NVIDIASharing determines how containers share a GPU.
@@ -58,11 +75,13 @@ type NVIDIAMPS struct {
 	MultiUser *bool `json:"multiUser,omitempty"`
 }
 
-func (*NVIDIAGPUConfig) kind() string { return NVIDIAGPUConfigKind }
-func (*NVIDIAMIGConfig) kind() string { return NVIDIAMIGConfigKind }
+func (*NVIDIAGPUConfig) kind() string  { return NVIDIAGPUConfigKind }
+func (*NVIDIAMIGConfig) kind() string  { return NVIDIAMIGConfigKind }
+func (*NVIDIAVFIOConfig) kind() string { return NVIDIAVFIOConfigKind }
 
-func (*NVIDIAGPUConfig) serves(s gpu.Shape) bool { return (*GPUConfig)(nil).serves(s) }
-func (*NVIDIAMIGConfig) serves(s gpu.Shape) bool { return (*MIGConfig)(nil).serves(s) }
+func (*NVIDIAGPUConfig) serves(s gpu.Shape) bool  { return (*GPUConfig)(nil).serves(s) }
+func (*NVIDIAMIGConfig) serves(s gpu.Shape) bool  { return (*MIGConfig)(nil).serves(s) }
+func (*NVIDIAVFIOConfig) serves(s gpu.Shape) bool { return s == gpu.VFIO }
 
 func (c *NVIDIAGPUConfig) normalize() {
 	if c.Sharing == nil || c.Sharing.Strategy != TimeSlicingStrategy {
@@ -74,7 +93,8 @@ func (c *NVIDIAGPUConfig) normalize() {
 	c.Sharing.TimeSlicingConfig.normalize()
 }
 
-func (*NVIDIAMIGConfig) normalize() {}
+func (*NVIDIAMIGConfig) normalize()  {}
+func (*NVIDIAVFIOConfig) normalize() {}
 
 func (c *NVIDIAGPUConfig) requestPaths() (timeSlice, mps *field.Path) {
 	if c.Sharing == nil {
@@ -92,6 +112,8 @@ func (c *NVIDIAMIGConfig) requestPaths() (timeSlice, mps *field.Path) {
 	}
 	return nil, strategyPath()
 }
+
+func (*NVIDIAVFIOConfig) requestPaths() (timeSlice, mps *field.Path) { return nil, nil }
 
 // strategyPath is the path of the field that requests both time slices and MPS daemons.
 func strategyPath() *field.Path { return field.NewPath("sharing", "strategy") }
@@ -113,6 +135,8 @@ func (c *NVIDIAMIGConfig) apply(s *Settings) {
 		s.MPS = c.Sharing.mps()
 	}
 }
+
+func (*NVIDIAVFIOConfig) apply(s *Settings) { *s = Settings{} }
 
 // mps returns the settings of the claim's MPS daemon; the zero value if the strategy is not MPS.
 func (s *NVIDIAMIGSharing) mps() MPSSettings {

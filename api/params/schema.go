@@ -164,6 +164,16 @@ func Kinds() []Kind {
 			APIVersion: NVIDIAAPIVersion, Name: NVIDIAMIGConfigKind, Driver: v1alpha1.NVIDIADriverName, For: "MIG devices",
 			Fields: []Field{sharing(nvidiaMPS())},
 		},
+		{
+			APIVersion: NVIDIAAPIVersion, Name: NVIDIAVFIOConfigKind, Driver: v1alpha1.NVIDIADriverName, For: "GPUs for virtual machines",
+			Fields: []Field{{Name: "iommu", Type: Object, Effect: "how the GPU is passed", Fields: []Field{
+				{
+					Name: "backendPolicy", Type: Choice, Values: []string{"LegacyOnly", "PreferIommuFD"}, Default: "LegacyOnly",
+					Effect: "none: GPUs are passed by their IOMMU group, to which PreferIommuFD falls back",
+				},
+				{Name: "enableAPIDevice", Type: Truth, Default: "true", Effect: "none: containers always get /dev/vfio/vfio"},
+			}}},
+		},
 	}
 }
 
