@@ -131,6 +131,10 @@ func standIn(stage string) error {
 		if err != nil {
 			return err
 		}
+		if _, err := os.Stat(filepath.Join(stage, "mute")); err == nil {
+			defer connection.Close()
+			continue
+		}
 		answer, err := c.respond(strings.Fields(line))
 		if err != nil {
 			answer = "error " + err.Error()

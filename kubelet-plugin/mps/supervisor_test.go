@@ -373,6 +373,42 @@ func TestSupervisorRestartsDaemon(t *testing.T) {
 	}
 }
 
+// TestMuteDaemon: a daemon that accepts commands and answers nothing is no reason to wait without end, and is ended.
+func TestMuteDaemon(t *testing.T) {
+	s := &stage{t: t, folder: t.TempDir(), dir: t.TempDir()}
+	s.install()
+	lock, err := os.Create(filepath.Join(s.folder, lockName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	d, err := start(t.Context(), Program{Path: filepath.Join(s.dir, "nvidia-cuda-mps-control")}, s.folder, limited, lock, longTimeouts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "mute"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.timeouts = timeouts{start: 200 * time.Millisecond, command: 100 * time.Millisecond, quit: 100 * time.Millisecond}
+	if err := d.ready(t.Context()); err == nil || !strings.Contains(err.Error(), "the daemon does not respond") {
+		t.Errorf("ready: %v", err)
+	}
+	if err := d.applyLimits(t.Context(), configuration{}, limited); err == nil {
+		t.Error("the limits were set")
+	}
+	if err := d.quit(t.Context()); err == nil {
+		t.Error("it has quit by itself")
+	}
+	select {
+	case <-d.done:
+	default:
+		t.Error("the daemon runs on")
+	}
+}
+
 func TestSupervisorReportsStartFailure(t *testing.T) {
 	tests := map[string]struct {
 		harm    func(s *stage) (repair func())
