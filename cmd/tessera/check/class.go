@@ -57,6 +57,8 @@ func knownClass(name string) (selection, bool) {
 		return selection{v1alpha1.NVIDIADriverName, gpu.Whole}, true
 	case name == "mig.nvidia.com":
 		return selection{v1alpha1.NVIDIADriverName, gpu.MIG}, true
+	case name == "vfio.gpu.nvidia.com":
+		return selection{v1alpha1.NVIDIADriverName, gpu.VFIO}, true
 	case !strings.HasSuffix(name, ".tessera.dev"):
 		return selection{}, false
 	case strings.HasPrefix(name, "mig-"):

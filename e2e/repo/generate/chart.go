@@ -18,6 +18,13 @@ const manifestPullSecrets = `  - name: pullSecrets # those of the agent's Daemon
     expression: "[]"
 `
 
+// chartDriver is the chart's text for the driver's name. With NVIDIA's, the extended resource belongs to NVIDIA's DeviceClass.
+const (
+	chartDriver       = `{{ include "tessera.driver" . }}`
+	manifestWholeGPUs = "  extendedResourceName: " + wholeGPUName + "\n"
+	chartWholeGPUs    = `{{- if not (include "tessera.nvidia" .) }}` + "\n" + manifestWholeGPUs + "{{- end }}\n"
+)
+
 const chartHead = `# Generated from deployments/%s by e2e/repo/generate; do not edit.
 `
 
@@ -29,9 +36,10 @@ func shared() []struct{ manifest, when string } {
 		{"admission.yaml", ""},
 		{"admission-mps.yaml", ""},
 		{"admission-monitor.yaml", ""},
-		{"admission-params.yaml", ""},
+		{policyFile, ""},
 		{"deviceclasses.yaml", ""},
 		{"deviceclasses-profiles.yaml", ""},
+		{"nvidia/deviceclasses.yaml", "tessera.nvidia"},
 		{"scheduler/common/rbac.yaml", ""},
 		{"scheduler/common/admission.yaml", "tessera.scheduler"},
 		{"scheduler/additional/schedulername.yaml", "tessera.additionalScheduler"},
@@ -79,10 +87,35 @@ func chartTemplate(manifest, text, when string) (string, error) {
 	}
 	text = strings.ReplaceAll(text, "namespace: "+manifestNamespace, "namespace: {{ .Release.Namespace | quote }}")
 	text = strings.ReplaceAll(text, manifestNamespace, "{{ .Release.Namespace }}")
+	if manifest != policyFile && driverText.MatchString(text) { // the file contains both names of the driver
+		text = withChartDriver(text)
+	}
 	text = strings.ReplaceAll(text, manifestPullSecrets, "  - name: pullSecrets\n    expression: {{ include \"tessera.pullSecrets\" . | quote }}\n")
 	text = fmt.Sprintf(chartHead, manifest) + text
 	if when != "" {
 		text = fmt.Sprintf("{{- if include %q . }}\n%s{{- end }}\n", when, text)
 	}
 	return text, nil
+}
+
+// withChartDriver returns the manifests with the chart's text for the driver's name, except in comments and in the metadata of the objects. It is the same
+// as renamed with NVIDIA's name (TestChartIsTheComponent of e2e/repo/verify).
+func withChartDriver(text string) string {
+	lines := strings.SplitAfter(text, "\n")
+	metadata := false
+	for i, line := range lines {
+		switch {
+		case strings.HasPrefix(line, "metadata:"):
+			metadata = true
+		case line != "" && !strings.ContainsAny(line[:1], " #\n"):
+			metadata = false
+		}
+		switch {
+		case line == manifestWholeGPUs:
+			lines[i] = chartWholeGPUs
+		case !metadata && !strings.HasPrefix(strings.TrimSpace(line), "#"):
+			lines[i] = driverText.ReplaceAllString(line, "${1}"+chartDriver+"${2}")
+		}
+	}
+	return strings.Join(lines, "")
 }

@@ -50,7 +50,7 @@ func run(repository string) error {
 		return err
 	}
 	files := map[string]string{
-		"admission-params.yaml":       renderPolicy(params.Kinds()),
+		policyFile:                    renderPolicy(params.Kinds()),
 		"deviceclasses-profiles.yaml": renderClasses(classes),
 	}
 	for folder, introduction := range map[string]string{"examples": ownExamples, "nvidia/examples": nvidiaExamples} {

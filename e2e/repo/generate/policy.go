@@ -10,8 +10,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// policyName names the policy for parameters and its binding.
-const policyName = "parameters.gpu.tessera.dev"
+// policyName names the policy for parameters and its binding, policyFile is their manifest.
+const (
+	policyName = "parameters.gpu.tessera.dev"
+	policyFile = "admission-params.yaml"
+)
 
 // drivers returns the driver names whose parameters the policy reads.
 func drivers() []string { return []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName} }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -154,10 +156,14 @@ func TestChartRefusesBadValues(t *testing.T) {
 		"a policy in a list":     {"clusterPolicy={a}", "at '/clusterPolicy': got array, want null or object"},
 		"a switch for a part":    {"clusterPolicy.scheduler=true", "at '/clusterPolicy/scheduler': got boolean, want null or object"},
 		"no such mode":           {"clusterPolicy.scheduler.mode=instead", "at '/clusterPolicy/scheduler/mode': value must be one of 'Additional', 'Replace'"},
-		"another driver's name":  {"clusterPolicy.nodeAgent.config.driverName=gpu.nvidia.com", "use the manifests in deployments/nvidia"},
-		"the same of a pool": {
+		"another driver's name":  {"clusterPolicy.nodeAgent.config.driverName=gpu.example.com", "are for gpu.tessera.dev or gpu.nvidia.com"},
+		"NVIDIA's of a pool": {
 			"clusterPolicy.nodeAgent.pools[0].name=a,clusterPolicy.nodeAgent.pools[1].config.driverName=gpu.nvidia.com",
-			"clusterPolicy.nodeAgent.pools[1].config.driverName is gpu.nvidia.com: the chart's permissions",
+			"clusterPolicy.nodeAgent.pools[1].config.driverName is gpu.nvidia.com, and that of clusterPolicy.nodeAgent.config gpu.tessera.dev: all nodes have one driver",
+		},
+		"NVIDIA's but of a pool": {
+			"clusterPolicy.nodeAgent.config.driverName=gpu.nvidia.com,clusterPolicy.nodeAgent.pools[0].config.attributes=Full",
+			"clusterPolicy.nodeAgent.pools[0].config.driverName is gpu.tessera.dev, and that of clusterPolicy.nodeAgent.config gpu.nvidia.com",
 		},
 	}
 	for name, test := range tests {
@@ -301,6 +307,40 @@ func TestChartIsTheManifests(t *testing.T) {
 		}
 	}
 	if compared < 50 {
+		t.Errorf("%d objects compared: the manifests or this test have changed", compared)
+	}
+}
+
+// TestChartIsTheComponent: with the name of NVIDIA's driver, the chart has what the kustomize component makes of the manifests.
+func TestChartIsTheComponent(t *testing.T) {
+	const namespace = "tessera-system"
+	have := map[string]*unstructured.Unstructured{}
+	for _, object := range templated(t, namespace, "--set", "clusterPolicy.nodeAgent.config.driverName="+v1alpha1.NVIDIADriverName) {
+		have[object.GetKind()+" "+object.GetName()+" "+object.GetNamespace()] = object
+	}
+	compared := 0
+	for file, objects := range withComponent(t) {
+		for _, object := range objects {
+			of, err := meta.Accessor(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kind := object.GetObjectKind().GroupVersionKind().Kind
+			there := have[kind+" "+of.GetName()+" "+of.GetNamespace()]
+			if there == nil {
+				continue
+			}
+			got := reflect.New(reflect.TypeOf(object).Elem()).Interface()
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(there.Object, got); err != nil {
+				t.Fatal(err)
+			}
+			compared++
+			if diff := cmp.Diff(object, got); diff != "" {
+				t.Errorf("%s: %s %s (-component +chart):\n%s", file, kind, of.GetName(), diff)
+			}
+		}
+	}
+	if compared < 50 || have["DeviceClass gpu.nvidia.com "] == nil {
 		t.Errorf("%d objects compared: the manifests or this test have changed", compared)
 	}
 }

@@ -40,7 +40,7 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 }, NodeTimeout(25*time.Minute))
 
 // start creates a cluster of bare nodes for the container, and records the phases of its nodes.
-func start(name string) {
+func start(name string, nodes []lab.NodeSpec) {
 	BeforeAll(func(ctx context.Context) {
 		folder := filepath.Join(lab.Base, name)
 		Expect(lab.Down(ctx, folder)).To(Succeed(), "remove the lab of an earlier run")
@@ -48,7 +48,7 @@ func start(name string) {
 			DeferCleanup(lab.Down, folder)
 		}
 		var err error
-		c, err = cluster.Bare(ctx, cluster.Config{Folder: folder, Nodes: nodes(), Images: archives, Progress: GinkgoWriter})
+		c, err = cluster.Bare(ctx, cluster.Config{Folder: folder, Nodes: nodes, Images: archives, Progress: GinkgoWriter})
 		Expect(err).NotTo(HaveOccurred())
 		log = record() //nolint:contextcheck // it outlives the node
 		DeferCleanup(log.end)
@@ -58,7 +58,7 @@ func start(name string) {
 // The specs of a container run in order: each starts from the state that the previous one left. After a failed spec the others still run. The
 // containers have their own clusters, so that they can run in parallel.
 var _ = Describe("The installer", Ordered, ContinueOnFailure, func() {
-	start("installation")
+	start("installation", nodes())
 	installs()
 	schedules()
 	keepsPodsAlive()
@@ -68,7 +68,7 @@ var _ = Describe("The installer", Ordered, ContinueOnFailure, func() {
 })
 
 var _ = Describe("The installer on ready nodes", Ordered, ContinueOnFailure, func() {
-	start("installation-ready")
+	start("installation-ready", nodes())
 	BeforeAll(func(ctx context.Context) {
 		driver := cluster.Values{"images": cluster.Values{"driver": cluster.Values{"version": cluster.NewDriver}}}
 		Expect(c.InstallChart(ctx, driver)).To(Succeed())

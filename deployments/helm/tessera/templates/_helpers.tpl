@@ -68,17 +68,29 @@ nodeAffinity:
 [{{- range $i, $name := concat $sets $agent | uniq }}{{ if $i }}, {{ end }}'{{ $name }}'{{ end -}}]
 {{- end -}}
 
+{{/* The name of the DRA driver. */}}
+{{- define "tessera.driver" -}}
+{{- (((.Values.clusterPolicy | default dict).nodeAgent | default dict).config | default dict).driverName | default "gpu.tessera.dev" -}}
+{{- end -}}
+
+{{/* Empty unless the driver has the name of NVIDIA's. */}}
+{{- define "tessera.nvidia" -}}
+{{- if eq (include "tessera.driver" .) "gpu.nvidia.com" }}yes{{ end -}}
+{{- end -}}
+
 {{/* Fails for values that the chart does not support. */}}
 {{- define "tessera.check" -}}
-{{- $agent := (.Values.clusterPolicy | default dict).nodeAgent | default dict -}}
-{{- $configs := dict "config" ($agent.config | default dict) -}}
-{{- range $i, $pool := $agent.pools | default list -}}
-{{- $_ := set $configs (printf "pools[%d].config" $i) (($pool | default dict).config | default dict) -}}
+{{- $driver := include "tessera.driver" . -}}
+{{- if not (has $driver (list "gpu.tessera.dev" "gpu.nvidia.com")) -}}
+{{- fail (printf "clusterPolicy.nodeAgent.config.driverName is %s: the chart's permissions, policies and DeviceClasses are for gpu.tessera.dev or gpu.nvidia.com" $driver) -}}
 {{- end -}}
-{{- range $path, $config := $configs -}}
-{{- $driver := $config.driverName | default "gpu.tessera.dev" -}}
-{{- if ne $driver "gpu.tessera.dev" -}}
-{{- fail (printf "clusterPolicy.nodeAgent.%s.driverName is %s: the chart's permissions, policies and DeviceClasses are for gpu.tessera.dev; for another driver name, use the manifests in deployments/nvidia" $path $driver) -}}
+{{- $agent := (.Values.clusterPolicy | default dict).nodeAgent | default dict -}}
+{{- range $i, $pool := $agent.pools | default list -}}
+{{- with ($pool | default dict).config -}}
+{{- $name := .driverName | default "gpu.tessera.dev" -}}
+{{- if ne $name $driver -}}
+{{- fail (printf "clusterPolicy.nodeAgent.pools[%d].config.driverName is %s, and that of clusterPolicy.nodeAgent.config %s: all nodes have one driver" $i $name $driver) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
