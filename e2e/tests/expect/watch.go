@@ -190,7 +190,9 @@ func (w *Watcher) readLogs(ctx context.Context, o *Outcome, pods []*corev1.Pod) 
 // A log is read every logPeriod until it has everything that is expected of the container and two reads are equal: containerd reports the end of a
 // container before its writer has copied all output to the file, by seconds on a loaded machine, and a list of devices has several lines. Other content
 // of a container that has ended is read logLooks times; a count, because time also passes while the machine is suspended. An empty log is read until ctx
-// ends: every program of the examples that is judged by its output prints something.
+// ends: every program of the examples that is judged by its output prints something. containerd loses the whole output of a container that ends before
+// containerd has noticed that its FIFOs were opened (client/task.go, Delete; "Failed to pipe stdout … reading from a closed fifo" in its log): on a loaded
+// machine a program of many pods at a time therefore runs for seconds.
 const (
 	logPeriod  = 100 * time.Millisecond
 	logLooks   = 150
