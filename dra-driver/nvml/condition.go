@@ -28,16 +28,8 @@ func (f *gpuInfo) rowConditions(a *calls) []gpu.Condition {
 	if !has {
 		// nvml.h: nvmlDeviceGetRemappedRows is not supported while there are MIG devices.
 		now, has = querySensor(a, "nvmlDeviceGetFieldValues", func() (state, nvml.Return) {
-			fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_REMAPPED_PENDING}, {FieldId: nvml.FI_DEV_REMAPPED_FAILURE}}
-			code := f.handle.GetFieldValues(fields)
-			for _, field := range fields {
-				if code == nvml.SUCCESS {
-					code = nvml.Return(field.NvmlReturn)
-				}
-			}
-			pending, _ := numberIn(fields[0])
-			failed, _ := numberIn(fields[1])
-			return state{pending != 0, failed != 0}, code
+			numbers, code := fieldNumbers(f.handle, nvml.FI_DEV_REMAPPED_PENDING, nvml.FI_DEV_REMAPPED_FAILURE)
+			return state{numbers[0] != 0, numbers[1] != 0}, code
 		})
 	}
 	if !has {
@@ -63,13 +55,8 @@ var recoveryActions = map[nvml.DeviceGpuRecoveryAction]struct {
 // recoveryConditions reads which action the driver requires; one that this release does not support is reported too. Nil for drivers that have no actions.
 func (f *gpuInfo) recoveryConditions(a *calls) []gpu.Condition {
 	action, has := querySensor(a, "nvmlDeviceGetFieldValues", func() (nvml.DeviceGpuRecoveryAction, nvml.Return) {
-		fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
-		code := f.handle.GetFieldValues(fields)
-		if code == nvml.SUCCESS {
-			code = nvml.Return(fields[0].NvmlReturn)
-		}
-		number, _ := numberIn(fields[0])
-		return nvml.DeviceGpuRecoveryAction(number), code
+		numbers, code := fieldNumbers(f.handle, nvml.FI_DEV_GET_GPU_RECOVERY_ACTION)
+		return nvml.DeviceGpuRecoveryAction(numbers[0]), code
 	})
 	if !has {
 		return nil

@@ -70,12 +70,8 @@ func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
 func migFixed(a *calls, d nvml.Device) bool {
 	mode, _ := queryExtra(a, "nvmlDeviceGetVirtualizationMode", d.GetVirtualizationMode)
 	resetless, has := queryExtra(a, "nvmlDeviceGetFieldValues", func() (float64, nvml.Return) {
-		fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_IS_RESETLESS_MIG_SUPPORTED}}
-		if code := d.GetFieldValues(fields); code != nvml.SUCCESS {
-			return 0, code
-		}
-		number, _ := numberIn(fields[0])
-		return number, nvml.Return(fields[0].NvmlReturn)
+		numbers, code := fieldNumbers(d, nvml.FI_DEV_IS_RESETLESS_MIG_SUPPORTED)
+		return numbers[0], code
 	}, nvml.ERROR_INVALID_ARGUMENT)
 	return mode == nvml.GPU_VIRTUALIZATION_MODE_VGPU || has && resetless == 0
 }

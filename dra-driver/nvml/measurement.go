@@ -145,6 +145,23 @@ func fields(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 	return t, code
 }
 
+// fieldNumbers returns the numbers in the fields, and the first failure of the call or of a field.
+func fieldNumbers(d nvml.Device, ids ...uint32) ([]float64, nvml.Return) {
+	fields := make([]nvml.FieldValue, len(ids))
+	for i, id := range ids {
+		fields[i].FieldId = id
+	}
+	code := d.GetFieldValues(fields)
+	numbers := make([]float64, len(ids))
+	for i, field := range fields {
+		if code == nvml.SUCCESS {
+			code = nvml.Return(field.NvmlReturn)
+		}
+		numbers[i], _ = numberIn(field)
+	}
+	return numbers, code
+}
+
 // numberIn returns the number in a field, whose bytes are those of a C union; false for an unknown type.
 func numberIn(v nvml.FieldValue) (float64, bool) {
 	short, long := binary.NativeEndian.Uint32(v.Value[:4]), binary.NativeEndian.Uint64(v.Value[:])

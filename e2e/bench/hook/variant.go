@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
-	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
@@ -70,12 +68,8 @@ func (b *bench) variants(ctx context.Context) ([]variant, error) {
 		return nil, err
 	}
 	full := runc.Spec()
-	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(filepath.Join(dir, "cdi")), cdiapi.WithAutoRefresh(false))
-	if err != nil {
+	if err := runc.Inject(&full, filepath.Join(dir, "cdi"), ids[0]...); err != nil {
 		return nil, err
-	}
-	if missing, err := cache.InjectDevices(&full, ids[0]...); err != nil {
-		return nil, fmt.Errorf("inject %v: %w", missing, err)
 	}
 	return []variant{{bare, runc.Spec()}, {withoutHooks, hooked(full, "")}, {withOurs, full}, {withTheirs, hooked(full, b.theirs)}}, nil
 }

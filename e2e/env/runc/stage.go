@@ -12,6 +12,7 @@ import (
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
 // Stage starts containers, one at a time, each on a fresh copy of the image.
@@ -45,6 +46,18 @@ func Spec() oci.Spec {
 			},
 		},
 	}
+}
+
+// Inject adds the devices with these CDI names, whose specs are in the folder, to the configuration as container runtimes do.
+func Inject(spec *oci.Spec, folder string, names ...string) error {
+	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(folder), cdiapi.WithAutoRefresh(false))
+	if err != nil {
+		return err
+	}
+	if unresolved, err := cache.InjectDevices(spec, names...); err != nil {
+		return fmt.Errorf("inject %v: %w, unresolved %v, spec errors %v", names, err, unresolved, cache.GetErrors())
+	}
+	return nil
 }
 
 // Run starts a container with these arguments and waits for its end. A container that ends with a status other than 0 is no error.

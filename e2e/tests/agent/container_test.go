@@ -6,7 +6,8 @@ import (
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
-	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/tessera-gpu/tessera/e2e/env/runc"
 )
 
 // container is the OCI configuration that a runtime creates from CDI devices.
@@ -19,13 +20,8 @@ func (n *node) container(devices []*drapb.Device) container {
 	for _, device := range devices {
 		ids = append(ids, device.GetCdiDeviceIds()...)
 	}
-	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(n.cdi()), cdiapi.WithAutoRefresh(false))
-	n.must(err)
 	var c container
-	unresolved, err := cache.InjectDevices(&c.Spec, ids...)
-	if err != nil {
-		n.t.Fatalf("inject %v: %v, unresolved %v, spec errors %v", ids, err, unresolved, cache.GetErrors())
-	}
+	n.must(runc.Inject(&c.Spec, n.cdi(), ids...))
 	return c
 }
 

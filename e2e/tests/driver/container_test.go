@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	oci "github.com/opencontainers/runtime-spec/specs-go"
-	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
@@ -118,13 +117,8 @@ func withGPU(t *testing.T, config cdi.Config) oci.Spec {
 		Result: prepare.Result{Device: g.Name()}, Use: gpu.Device{GPU: g.Name(), Use: gpu.Use{Shape: gpu.Whole}}, GPU: g,
 	}})
 	must(t, err)
-	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(config.Dir), cdiapi.WithAutoRefresh(false))
-	must(t, err)
 	spec := runc.Spec()
-	missing, err := cache.InjectDevices(&spec, ids[0]...)
-	if err != nil {
-		t.Fatalf("inject %v: %v", missing, err)
-	}
+	must(t, runc.Inject(&spec, config.Dir, ids[0]...))
 	return spec
 }
 

@@ -14,13 +14,13 @@ import (
 	"github.com/spf13/cobra"
 	resourceapi "k8s.io/api/resource/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
-	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/dra-driver/nvml"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/runc"
 )
 
 // files are the programs of a run and its folders.
@@ -197,14 +197,7 @@ func inject(spec *oci.Spec, specs string, devices []*drapb.Device) error {
 	for _, device := range devices {
 		ids = append(ids, device.GetCdiDeviceIds()...)
 	}
-	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(specs), cdiapi.WithAutoRefresh(false))
-	if err != nil {
-		return err
-	}
-	if unresolved, err := cache.InjectDevices(spec, ids...); err != nil {
-		return fmt.Errorf("inject %v: %w, unresolved %v", ids, err, unresolved)
-	}
-	return nil
+	return runc.Inject(spec, specs, ids...)
 }
 
 // keep copies a file to the results.
