@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
 const version = "580.65.06"
@@ -467,6 +470,84 @@ func TestLibraryFolders(t *testing.T) {
 			}
 			if path, err := h.Library(); err != nil || path != filepath.Join(h.Host, folder, "libnvidia-ml.so."+version) {
 				t.Errorf("NVML: %s, %v", path, err)
+			}
+		})
+	}
+}
+
+// A driver in a folder of its own is found by the links to it, or by the linker's cache: the layout of a machine with an H200, on which nvidia-smi in
+// /usr/bin is a script that works on the host only.
+func TestDriverInItsOwnFolder(t *testing.T) {
+	const own = "/usr/local/nvidia/lib64"
+	arch := map[string]ldso.ABI{"amd64": ldso.X8664, "arm64": ldso.AArch64}[runtime.GOARCH]
+	for name, find := range map[string]func(host){
+		"links": func(h host) {
+			for _, library := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
+				h.link(own+"/"+library, "/usr/lib/"+library)
+			}
+		},
+		"cache": func(h host) {
+			h.write("/etc/ld.so.cache", string(ldso.Encode([]ldso.Entry{
+				{Name: nvmlName, Path: "/usr/lib32/" + nvmlName, ABI: ldso.I386},
+				{Name: nvmlName, Path: own + "/" + nvmlName, ABI: arch},
+			})))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			for _, path := range []string{"usr/lib", "lib"} {
+				if err := os.RemoveAll(filepath.Join(h.Host, path)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, library := range []string{"libcuda.so.", "libnvidia-ml.so.", "libnvidia-ptxjitcompiler.so."} {
+				h.write(own+"/"+library+version, "library")
+				h.link(library+version, own+"/"+library+"1")
+			}
+			h.write("/usr/local/nvidia/bin/nvidia-smi", "program")
+			before, err := h.Fingerprint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			find(h)
+			d := h.scan()
+			want := []File{same(own + "/libcuda.so." + version), same(own + "/libnvidia-ml.so." + version), same(own + "/libnvidia-ptxjitcompiler.so." + version)}
+			if !slices.Equal(d.Libraries, want) || !slices.Equal(d.Folders, []string{own}) {
+				t.Errorf("libraries %v in %v, want %v in %s", d.Libraries, d.Folders, want, own)
+			}
+			if program := same("/usr/local/nvidia/bin/nvidia-smi"); !slices.Equal(d.Programs, []File{program}) {
+				t.Errorf("programs %v, want %v", d.Programs, program)
+			}
+			if path, err := h.Library(); err != nil || path != filepath.Join(h.Host, own, "libnvidia-ml.so."+version) {
+				t.Errorf("NVML: %s, %v", path, err)
+			}
+			if after, err := h.Fingerprint(); err != nil || after == before {
+				t.Errorf("the fingerprint with the driver is %q, %v", after, err)
+			}
+		})
+	}
+}
+
+// A linker's cache that cannot be read, or that leads nowhere, is as none.
+func TestLinkersCacheOfNoUse(t *testing.T) {
+	for name, make := range map[string]func(host){
+		"damaged": func(h host) { h.write("/etc/ld.so.cache", "glibc-ld.so.cache1.1\xff\xff\xff\xff") },
+		"pipe": func(h host) {
+			h.folder("/etc")
+			if err := unix.Mkfifo(filepath.Join(h.Host, "etc/ld.so.cache"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"missing library": func(h host) {
+			h.write("/etc/ld.so.cache", string(ldso.Encode([]ldso.Entry{{Name: nvmlName, Path: "/opt/" + nvmlName, ABI: ldso.X8664}})))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			h.remove("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
+			make(h)
+			if _, err := h.Library(); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("NVML: %v", err)
 			}
 		})
 	}

@@ -54,8 +54,9 @@ var (
 
 // addFiles adds the files that are optional: a missing one is not an error.
 func (d *Driver) addFiles(root tree, roots Roots) error {
+	folders := root.programFolders()
 	for _, name := range programs {
-		if file, ok := root.first(programFolders, name); ok {
+		if file, ok := root.first(folders, name); ok {
 			d.Programs = append(d.Programs, file)
 		}
 	}
@@ -69,11 +70,11 @@ func (d *Driver) addFiles(root tree, roots Roots) error {
 			d.Sockets = append(d.Sockets, file)
 		}
 	}
-	folders, err := roots.firmwareFolders(root)
+	firmware, err := roots.firmwareFolders(root)
 	if err != nil {
 		return err
 	}
-	for _, f := range root.folders(join(folders, path.Join("nvidia", d.Version))...) {
+	for _, f := range root.folders(join(firmware, path.Join("nvidia", d.Version))...) {
 		files, err := root.match(f, "gsp*.bin", "ucodes*.bin")
 		if err != nil {
 			return err

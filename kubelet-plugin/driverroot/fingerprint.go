@@ -32,7 +32,7 @@ func (r Roots) Fingerprint() (Fingerprint, error) {
 	}
 	var parts strings.Builder
 	fmt.Fprintf(&parts, "%s %s %s", version, boot, root.host)
-	for _, folder := range libraryFolders {
+	for _, folder := range root.libraryFolders() {
 		if resolved, err := root.resolve(folder); err == nil {
 			stat := lstat(filepath.Join(root.seen, resolved))
 			fmt.Fprintf(&parts, " %d:%d:%d", stat.Dev, stat.Ino, stat.Mtim.Nano())

@@ -12,7 +12,8 @@ import (
 
 // libraryFolders are the folders in which drivers install their libraries, in order of preference. Below nvidia/current they are on
 // Debian, in /usr/lib on Arch and Bottlerocket, or there below nvidia/tesla before 580 (bottlerocket-kernel-kit 365), in
-// /usr/local/glibc/usr/lib on Talos, and in /usr/local/lib there before 1.8 (siderolabs/extensions 385, 940).
+// /usr/local/glibc/usr/lib on Talos, and in /usr/local/lib there before 1.8 (siderolabs/extensions 385, 940). Others are found by the
+// dynamic linker of the tree (tree.libraryFolders).
 var libraryFolders = []string{
 	"/usr/lib64",
 	"/usr/lib/x86_64-linux-gnu",
@@ -58,7 +59,7 @@ var expected = []struct{ library, name, target string }{
 // addLibraries adds every library with the driver's version, the libraries with their own versions, and the links to
 // them.
 func (d *Driver) addLibraries(root tree) error {
-	folders := root.folders(libraryFolders...)
+	folders := root.folders(root.libraryFolders()...)
 	var found []folder
 	for _, f := range folders {
 		for _, f := range append([]folder{f}, root.folders(path.Join(f.path, "vdpau"))...) {

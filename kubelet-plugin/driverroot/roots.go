@@ -41,11 +41,21 @@ func (r Roots) See(hostPath string) (string, error) {
 
 // Library returns the path, in this process, of the driver's libnvidia-ml.so.1, with all links resolved. It returns an
 // error while there is none. It may be called every few seconds.
-func (r Roots) Library() (string, error) { return r.find(libraryFolders, "libnvidia-ml.so.1") }
+func (r Roots) Library() (string, error) {
+	root, err := r.driver()
+	if err != nil {
+		return "", err
+	}
+	file, ok := root.nvml()
+	if !ok {
+		return "", fmt.Errorf("%s: %w in %s and the linker's cache under %s", nvmlName, fs.ErrNotExist, strings.Join(libraryFolders, ", "), root.host)
+	}
+	return r.See(file.Host)
+}
 
 // Program returns the path, in this process, of one of the driver's programs, such as nvidia-smi. It returns an error
 // while there is none.
-func (r Roots) Program(name string) (string, error) { return r.find(programFolders, name) }
+func (r Roots) Program(name string) (string, error) { return r.find(tree.programFolders, name) }
 
 // ModuleRoots returns the roots, in this process, in which modprobe finds the driver's modules: the driver's root, where a driver container has
 // built or unpacked them, then the host's. The driver containers of NVIDIA load modules in that order too (nvidia-driver,
@@ -61,16 +71,17 @@ func (r Roots) ModuleRoots() ([]string, error) {
 // DaemonFolder returns the path, in this process, of the folder with the socket of one of the driver's daemons, such as nvidia-persistenced. It returns
 // an error while the daemon does not run.
 func (r Roots) DaemonFolder(daemon string) (string, error) {
-	socket, err := r.find(socketFolders, daemon+"/socket")
+	socket, err := r.find(func(tree) []string { return socketFolders }, daemon+"/socket")
 	return filepath.Dir(socket), err
 }
 
-// find returns the path, in this process, of the file in the first of the driver's folders that has it.
-func (r Roots) find(folders []string, name string) (string, error) {
+// find returns the path, in this process, of the file in the first of the folders of the driver's tree that has it.
+func (r Roots) find(of func(tree) []string, name string) (string, error) {
 	root, err := r.driver()
 	if err != nil {
 		return "", err
 	}
+	folders := of(root)
 	file, ok := root.first(folders, name)
 	if !ok {
 		return "", fmt.Errorf("%s: %w in %s under %s", name, fs.ErrNotExist, strings.Join(folders, ", "), root.host)
@@ -100,7 +111,7 @@ func (r Roots) driver() (tree, error) {
 		return r.tree(r.onHost(r.Driver))
 	}
 	if t, err := r.tree(containerDriver); err == nil {
-		if _, ok := t.first(libraryFolders, "libnvidia-ml.so.1"); ok {
+		if _, ok := t.nvml(); ok {
 			return t, nil
 		}
 	}
