@@ -15,7 +15,7 @@ type Offer struct {
 	Shapes []Shape
 	// Profiles are the names of the permitted MIG profiles; empty permits all. Names depend on the driver version.
 	Profiles []string
-	// Shares is the number of shares of each GPU in a shared shape.
+	// Shares is the number of shares of each GPU in a shared shape; 0 is no limit.
 	Shares int
 }
 

@@ -95,7 +95,7 @@ func refusals(shape gpu.Shape, timeSlice, mps *field.Path) field.ErrorList {
 		refuse(timeSlice, "GPUs of type mps have no time slices: remove it, or request a device of type timeshare or gpu")
 		refuse(mps, "a device of type mps uses the MPS daemon of its GPU: remove it, and limit the claim with capacity.requests of its request")
 	case gpu.TimeShare:
-		refuse(mps, "an MPS daemon for one claim requires the whole GPU: request a device of type gpu, or one of type mps to share a GPU under MPS")
+		refuse(mps, "an MPS daemon for one claim requires the whole GPU, and other claims can share this one: request a GPU that one claim holds, or a device of type mps")
 	case gpu.Whole, gpu.MIG, gpu.None, gpu.VFIO, gpu.Monitor:
 	}
 	return errs

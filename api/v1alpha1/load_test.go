@@ -98,6 +98,9 @@ func TestLoadRefuses(t *testing.T) {
 		"vfio with others":   {header + "shapes: [gpu, vfio]\n", "vfio excludes all other shapes"},
 		"shape twice":        {header + "shapes: [mig, mig]\n", `shapes[1]: Duplicate value: "mig"`},
 		"no shares":          {header + "shares: 0\n", "shares: Invalid value: 0: must be between 1 and 1000, inclusive"},
+		"consumable 0":       {header + "consumableShares: '0'\n", "consumableShares: Invalid value: \"0\": must be memory, unlimited, or a number from 1 to 1000"},
+		"consumable 1001":    {header + "consumableShares: '1001'\n", "consumableShares: Invalid value"},
+		"consumable number":  {header + "consumableShares: 4\n", "consumableShares of type string"},
 		"too many shares":    {header + "shares: 1001\n", "shares: Invalid value: 1001"},
 		"profile id":         {header + "profiles: [\"19\"]\n", `profiles[0]: Invalid value: "19": must be the name of a MIG profile, such as 1g.10gb`},
 		"profile twice":      {header + "profiles: [1g.10gb, 1g.10gb]\n", `profiles[1]: Duplicate value: "1g.10gb"`},
@@ -190,6 +193,14 @@ func TestOffer(t *testing.T) {
 	want := gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, Profiles: []string{"1g.10gb"}, Shares: 10}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("offer: %v (-want +got):\n%s", err, diff)
+	}
+	for value, shares := range map[string]int{"memory": 0, "unlimited": 0, "4": 4} {
+		c.ConsumableShares = value
+		got, err := c.Offer()
+		want.Shapes, want.Shares = []gpu.Shape{gpu.TimeShare, gpu.MIG, gpu.Monitor}, shares
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("offer with consumable shares %s: %v (-want +got):\n%s", value, err, diff)
+		}
 	}
 	c.Shapes = []Shape{"slice"}
 	if _, err := c.Offer(); err == nil {

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -46,6 +47,15 @@ type NodeConfigSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Shares int `json:"shares,omitempty"`
+	// ConsumableShares lets several claims share the devices of type gpu by time slicing, as the option of this name does in NVIDIA's driver.
+	// They then replace those of the shapes timeshare and mps. memory: a claim takes the memory that it requests, all of it if it requests
+	// none. unlimited: any number of claims; memory is counted for those that request it. A number from 1 to 1000: that many shares, one for
+	// a claim that requests no shares; memory as with unlimited. Nothing enforces memory. The default is empty: one claim holds a device of
+	// type gpu.
+	// +kubebuilder:validation:Pattern=`^(memory|unlimited|1000|[1-9][0-9]{0,2})$`
+	// +kubebuilder:validation:MaxLength=9
+	// +optional
+	ConsumableShares string `json:"consumableShares,omitempty"`
 	// Profiles are the names of the MIG profiles that are offered, such as 1g.10gb. Empty, the default, offers all.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -132,6 +142,12 @@ type Roots struct {
 	Driver string `json:"driver,omitempty"`
 }
 
+// The values of ConsumableShares that are not numbers.
+const (
+	ConsumableMemory    = "memory"
+	ConsumableUnlimited = "unlimited"
+)
+
 // MaxShares is the largest number of shares per GPU.
 const MaxShares = 1000
 
@@ -170,10 +186,19 @@ func (c *NodeConfigSpec) complete() {
 // Offer returns the shapes, profiles and shares that the node may offer. It fails only for an invalid configuration.
 func (c NodeConfigSpec) Offer() (gpu.Offer, error) {
 	offer := gpu.Offer{Profiles: c.Profiles, Shares: c.Shares}
+	if c.ConsumableShares != "" {
+		offer.Shares, _ = strconv.Atoi(c.ConsumableShares) // 0, no limit, if it is not a number
+	}
 	for _, name := range c.Shapes {
 		shape, err := gpu.ParseShape(string(name))
 		if err != nil {
 			return gpu.Offer{}, fmt.Errorf("read shapes: %w", err)
+		}
+		if c.ConsumableShares != "" && shape.Shared() {
+			continue
+		}
+		if c.ConsumableShares != "" && shape == gpu.Whole {
+			shape = gpu.TimeShare
 		}
 		offer.Shapes = append(offer.Shapes, shape)
 	}

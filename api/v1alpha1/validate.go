@@ -16,6 +16,9 @@ const maxDriverName = 63
 // profileName matches the name of a MIG profile as in the driver: 1g.10gb, 1g.10gb+me, 1g.24gb+me.all, 1g.24gb-me.
 var profileName = regexp.MustCompile(`^[1-9][0-9]*g\.[1-9][0-9]*gb([+-][a-z]+(\.[a-z]+)*)?$`)
 
+// consumableShares matches the values of the field.
+var consumableShares = regexp.MustCompile(`^(|memory|unlimited|1000|[1-9][0-9]{0,2})$`)
+
 // validate returns an error for every invalid field. The spec must be complete.
 func (c NodeConfigSpec) validate() field.ErrorList {
 	var errs field.ErrorList
@@ -28,6 +31,9 @@ func (c NodeConfigSpec) validate() field.ErrorList {
 	}
 	if c.Shares < 1 || c.Shares > MaxShares {
 		errs = append(errs, field.Invalid(field.NewPath("shares"), c.Shares, validation.InclusiveRangeError(1, MaxShares)))
+	}
+	if !consumableShares.MatchString(c.ConsumableShares) {
+		errs = append(errs, field.Invalid(field.NewPath("consumableShares"), c.ConsumableShares, fmt.Sprintf("must be %s, %s, or a number from 1 to %d, as a text", ConsumableMemory, ConsumableUnlimited, MaxShares)))
 	}
 	errs = append(errs, each(field.NewPath("profiles"), c.Profiles, validateProfile)...)
 	errs = append(errs, validateDriverName(field.NewPath("driverName"), c.DriverName)...)

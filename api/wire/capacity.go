@@ -7,7 +7,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-const gi = 1 << 30
+const (
+	mi = 1 << 20
+	gi = 1 << 30
+)
 
 // capacities collects the capacities of one device.
 type capacities map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
@@ -35,6 +38,10 @@ func (s source) capacity(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.De
 			c.engines(profile.Engines)
 		}
 	case gpu.TimeShare, gpu.MPS:
+		if s.options.Consumable != ConsumeWhole {
+			c.consumable(s.gpu.MemoryBytes, s.options)
+			break
+		}
 		c.share(s.gpu.MemoryBytes, s.options.Offer.Shares)
 		if u.Shape == gpu.MPS {
 			c.percent(Compute)
@@ -78,14 +85,36 @@ func (c capacities) share(total uint64, shares int) {
 	}
 	c[Memory] = memory
 
+	c.shares(shares)
+}
+
+// shares adds the shares, of which a claim takes one by default.
+func (c capacities) shares(n int) {
 	// The API server requires that the minimum plus one step is within the capacity, so that a single share has no step.
 	span := &resourceapi.CapacityRequestPolicyRange{Min: quantity(1)}
-	if shares > 1 {
+	if n > 1 {
 		span.Step = quantity(1)
 	}
 	c[Shares] = resourceapi.DeviceCapacity{
-		Value:         *quantity(int64(shares)),
+		Value:         *quantity(int64(n)),
 		RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: quantity(1), ValidRange: span},
+	}
+}
+
+// consumable adds the capacities that claims consume of a device of type gpu: memory in steps of 1Mi, and the shares if these are limited. total is in
+// bytes.
+func (c capacities) consumable(total uint64, o Options) {
+	memory := *resource.NewQuantity(int64(total/mi*mi), resource.BinarySI)
+	policy := &resourceapi.CapacityRequestPolicy{
+		Default:    resource.NewQuantity(0, resource.BinarySI),
+		ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: resource.NewQuantity(0, resource.BinarySI), Step: resource.NewQuantity(mi, resource.BinarySI)},
+	}
+	if o.Consumable == ConsumeMemory {
+		policy.Default, policy.ValidRange.Min = new(memory.DeepCopy()), resource.NewQuantity(mi, resource.BinarySI)
+	}
+	c[Memory] = resourceapi.DeviceCapacity{Value: memory, RequestPolicy: policy}
+	if o.Offer.Shares > 0 {
+		c.shares(o.Offer.Shares)
 	}
 }
 

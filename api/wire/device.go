@@ -47,17 +47,25 @@ func (s source) attributes(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.
 	return a
 }
 
+// typeOf returns the shape whose name is the type of a device of the shape.
+func (s source) typeOf(shape gpu.Shape) gpu.Shape {
+	if shape == gpu.TimeShare && s.options.Consumable != ConsumeWhole {
+		return gpu.Whole
+	}
+	return shape
+}
+
 // complete reports whether devices of the shape have all attributes and capacities of the GPU. Devices of type vfio never do:
 // without a driver the rest is unknown.
 func (s source) complete(shape gpu.Shape) bool {
-	return shape != gpu.VFIO && (s.options.Full || shape == gpu.Whole)
+	return shape != gpu.VFIO && (s.options.Full || s.typeOf(shape) == gpu.Whole)
 }
 
 // identity adds the attributes that every device has: what it is and where it is. A compact MIG device has at most 8, the
 // capacity of the smallest map of Go: a map of 9 takes twice the memory, in every reader, for each of hundreds of devices of a
 // node. MIGStart is not among them, so that all placements of a profile on a GPU have equal attributes.
 func (s source) identity(a attributes, u gpu.Use) {
-	a.text(Type, u.Shape.String())
+	a.text(Type, s.typeOf(u.Shape).String())
 	a.text(ProductName, s.gpu.Product)
 	a.number(Index, s.gpu.Index)
 	a.text(PCIeRoot, s.gpu.PCIeRoot)

@@ -30,11 +30,13 @@ func TestGolden(t *testing.T) {
 		withheld gpu.Mask
 		// faulty adds faults to the first GPU; evict is Options.Evict.
 		faulty, evict bool
+		consumable    wire.Consumable
 	}{
 		{file: "h100", machine: "h100x2", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
 		{file: "h100-full", machine: "h100x2", full: true, shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
 		{file: "h100-withheld", machine: "h100x2", shapes: []gpu.Shape{gpu.Whole}, withheld: gpu.SpanMask(4, 4)},
 		{file: "h100-shared", machine: "h100x2", shapes: []gpu.Shape{gpu.TimeShare, gpu.MPS, gpu.Monitor}},
+		{file: "h100-consumable", machine: "h100x2", shapes: []gpu.Shape{gpu.TimeShare, gpu.Monitor}, consumable: wire.ConsumeShares},
 		{file: "h100-faulty", machine: "h100x2", shapes: everyShape, faulty: true},
 		{file: "h100-evict", machine: "h100x2", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}, faulty: true, evict: true},
 		{file: "a30-mig-on", machine: "a30x4l40sx4", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
@@ -46,7 +48,7 @@ func TestGolden(t *testing.T) {
 		node := gputest.Node(t, test.machine)
 		node.GPUs[0].Withheld = test.withheld
 		o := offering(test.shapes...)
-		o.Full, o.Evict = test.full, test.evict
+		o.Full, o.Evict, o.Consumable = test.full, test.evict, test.consumable
 		if test.faulty {
 			node.GPUs[0].Faults, node.GPUs[0].Held = faults(), "XID 48: Hold"
 		}

@@ -21,9 +21,23 @@ type Options struct {
 	// Full publishes all attributes and capacities on every device. Otherwise only a whole GPU has all of them, and other
 	// devices have those that a claim needs to select one.
 	Full bool
+	// Consumable publishes time shares as devices of type gpu.
+	Consumable Consumable
 	// Evict makes the effect of the taint of a Fatal fault NoExecute, so that the pods on the device are evicted.
 	Evict bool
 }
+
+// Consumable is how claims consume devices of type gpu that several of them can have at the same time. Type, capacities and their policies are those of
+// NVIDIA's driver (dra-driver-nvidia-gpu, option consumable-shares).
+type Consumable int
+
+// The ways to consume. With ConsumeMemory a claim that requests no memory takes all of it. With ConsumeShares it takes none, and one of Offer.Shares if
+// these are limited.
+const (
+	ConsumeWhole Consumable = iota
+	ConsumeMemory
+	ConsumeShares
+)
 
 // Pool is the content of all ResourceSlices of a node.
 type Pool struct {
@@ -49,7 +63,7 @@ type Slice struct {
 // An error names what cannot be published; nothing is left out silently.
 func Encode(n gpu.Node, o Options) (Pool, error) {
 	pool := Pool{Name: PoolName(n.Name, o.Driver)}
-	if err := check(pool.Name, n.Devices(o.Offer), o.Offer); err != nil {
+	if err := check(pool.Name, n.Devices(o.Offer), o); err != nil {
 		return Pool{}, fmt.Errorf("encode pool %q: %w", pool.Name, err)
 	}
 	var sets []resourceapi.CounterSet
@@ -99,12 +113,12 @@ func pack(parts []Slice, devices []resourceapi.Device) []Slice {
 
 // check returns an error for what makes the API server or an allocator reject the whole pool: an invalid name, no shares, two
 // GPUs with the same name.
-func check(pool string, devices []gpu.Device, offer gpu.Offer) error {
+func check(pool string, devices []gpu.Device, o Options) error {
 	if problems := validation.IsDNS1123Subdomain(pool); len(problems) > 0 {
 		return fmt.Errorf("name: %s", strings.Join(problems, ", "))
 	}
-	if slices.ContainsFunc(offer.Shapes, gpu.Shape.Shared) && offer.Shares < 1 {
-		return fmt.Errorf("shares per GPU: %d, must be at least 1", offer.Shares)
+	if slices.ContainsFunc(o.Offer.Shapes, gpu.Shape.Shared) && o.Offer.Shares < 1 && o.Consumable == ConsumeWhole {
+		return fmt.Errorf("shares per GPU: %d, must be at least 1", o.Offer.Shares)
 	}
 	seen := map[gpu.Device]bool{}
 	for _, d := range devices {

@@ -84,10 +84,19 @@ func (d published) capacity(name resourceapi.QualifiedName) int64 {
 // uuid returns the UUID of the GPU; empty if there is none.
 func (d published) uuid() string { return cmp.Or(d.text(ParentUUID), d.text(UUID)) }
 
+// shape returns the shape of the device. A device of type gpu that several claims can have is a time share (Consumable).
+func (d published) shape() (gpu.Shape, error) {
+	shape, err := gpu.ParseShape(d.text(Type))
+	if shape == gpu.Whole && d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations {
+		return gpu.TimeShare, err
+	}
+	return shape, err
+}
+
 // set returns the name of the counter set that the device consumes from; empty for a monitor. An error names what makes the
 // device different from those of Encode.
 func (d published) set() (string, error) {
-	shape, err := gpu.ParseShape(d.text(Type))
+	shape, err := d.shape()
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("attribute %s: %w", Type, err)
@@ -106,7 +115,7 @@ func (d published) set() (string, error) {
 // use returns the use that the device offers. The placement is the memory slices that the device consumes: there is no attribute
 // for its size, and only devices with all attributes have one for its start.
 func (d published) use() (gpu.Use, error) {
-	shape, err := gpu.ParseShape(d.text(Type))
+	shape, err := d.shape()
 	if err != nil || shape != gpu.MIG {
 		return gpu.Use{Shape: shape}, err
 	}

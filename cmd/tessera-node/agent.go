@@ -135,7 +135,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 		return nil, err
 	}
 	a.preparer, err = prepare.New(seam(prepare.Config{
-		Inventory: a.inventory, Instances: a.hardware, Modes: a.hardware, Processes: a.hardware, Monitoring: a.monitoring, Passthrough: c.passthrough(a.inventory), TimeSlice: smi.New(c.nvidiaSMI), Daemons: a.daemons, Shares: c.Shares,
+		Inventory: a.inventory, Instances: a.hardware, Modes: a.hardware, Processes: a.hardware, Monitoring: a.monitoring, Passthrough: c.passthrough(a.inventory), TimeSlice: smi.New(c.nvidiaSMI), Daemons: a.daemons, Shares: options.Offer.Shares,
 		Records: records, Specs: a.specs, Claims: reader, Gate: gate,
 		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: server.NewSteps(registry).Observe, Reconciled: a.status.Reconciled, Blocked: metrics.Blocked,
 	}))

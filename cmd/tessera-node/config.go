@@ -146,7 +146,15 @@ func (c config) nvidiaSMI() (smi.Program, error) {
 // wire returns the options of the published devices.
 func (c config) wire() (wire.Options, error) {
 	offer, err := c.Offer()
-	return wire.Options{Driver: c.DriverName, Offer: offer, Full: c.Attributes == v1alpha1.Full, Evict: c.Health.Evict}, err
+	options := wire.Options{Driver: c.DriverName, Offer: offer, Full: c.Attributes == v1alpha1.Full, Evict: c.Health.Evict}
+	switch c.ConsumableShares {
+	case "":
+	case v1alpha1.ConsumableMemory:
+		options.Consumable = wire.ConsumeMemory
+	default:
+		options.Consumable = wire.ConsumeShares
+	}
+	return options, err
 }
 
 // rules returns the rules that judge signals.

@@ -475,7 +475,7 @@ func TestLibraryFolders(t *testing.T) {
 	}
 }
 
-// A driver in a folder of its own is found by the links to it, or by the linker's cache: the layout of a machine with an H200, on which nvidia-smi in
+// A driver in a separate folder is found by the links to it, or by the linker's cache: the layout of a machine with an H200, on which nvidia-smi in
 // /usr/bin is a script that works on the host only.
 func TestDriverInItsOwnFolder(t *testing.T) {
 	const own = "/usr/local/nvidia/lib64"

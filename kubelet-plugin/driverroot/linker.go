@@ -30,7 +30,7 @@ func (t tree) nvml() (File, bool) {
 }
 
 // ownFolder returns the folder of the tree that NVML is in, with all links resolved. It is not one of the library folders if the driver has a
-// folder of its own, such as /usr/local/nvidia/lib64 or /opt/nvidia/lib. It is empty without NVML.
+// separate folder, such as /usr/local/nvidia/lib64 or /opt/nvidia/lib. It is empty without NVML.
 func (t tree) ownFolder() string {
 	nvml, ok := t.nvml()
 	if !ok {
@@ -51,7 +51,7 @@ func (t tree) libraryFolders() []string {
 	return libraryFolders
 }
 
-// programFolders returns the folders that can have the driver's programs, in order of preference. A driver in a folder of its own has them in the bin
+// programFolders returns the folders that can have the driver's programs, in order of preference. A driver in a separate folder has them in the bin
 // next to its libraries, and what has their names elsewhere can be a script that only works there.
 func (t tree) programFolders() []string {
 	if own := t.ownFolder(); own != "" {

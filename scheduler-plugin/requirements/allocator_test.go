@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"pgregory.net/rapid"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
@@ -108,6 +110,11 @@ func drawClaim(t *rapid.T, name string) *resourceapi.ResourceClaim {
 func drawSite(t *rapid.T, tb testing.TB, c classes) *site {
 	machine := rapid.SampledFrom([]string{"h100x8", "h100x2", "a30x4l40sx4", "rtxpro6000x4", "t4x1"}).Draw(t, "machine")
 	slices := published(tb, machine, "node-a")
+	if consumable := rapid.SampledFrom([]wire.Consumable{wire.ConsumeWhole, wire.ConsumeWhole, wire.ConsumeMemory, wire.ConsumeShares}).Draw(t, "consumable"); consumable != wire.ConsumeWhole {
+		slices = publishedAs(tb, machine, "node-a", wire.Options{Driver: driver, Consumable: consumable, Offer: gpu.Offer{
+			Shapes: []gpu.Shape{gpu.MIG, gpu.TimeShare}, Shares: rapid.SampledFrom([]int{0, 1, 4}).Draw(t, "shares"),
+		}})
+	}
 	for range rapid.IntRange(0, 8).Draw(t, "worn") {
 		one := slices[rapid.IntRange(0, len(slices)-1).Draw(t, "slice")]
 		if len(one.Spec.Devices) == 0 {

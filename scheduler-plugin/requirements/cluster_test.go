@@ -64,14 +64,20 @@ func selectors(expressions ...string) []resourceapi.DeviceSelector {
 // published returns the slices of a machine that offers all shapes.
 func published(tb testing.TB, machine, name string) []*resourceapi.ResourceSlice {
 	tb.Helper()
+	return publishedAs(tb, machine, name, wire.Options{Driver: driver, Offer: gpu.Offer{
+		Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS}, Shares: 10,
+	}})
+}
+
+// publishedAs returns the slices of a machine with the options.
+func publishedAs(tb testing.TB, machine, name string, o wire.Options) []*resourceapi.ResourceSlice {
+	tb.Helper()
 	n := gputest.Node(tb, machine)
 	n.Name = name
 	for i := range n.GPUs {
 		n.GPUs[i].UUID = gputest.UUID(name, i)
 	}
-	pool, err := wire.Encode(n, wire.Options{Driver: driver, Offer: gpu.Offer{
-		Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS}, Shares: 10,
-	}})
+	pool, err := wire.Encode(n, o)
 	if err != nil {
 		tb.Fatal(err)
 	}

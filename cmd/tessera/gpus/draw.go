@@ -129,11 +129,19 @@ func hasSingleHolder(g GPU) bool {
 	return len(g.Holders) == 1 && g.Holders[0].Start == nil && g.Holders[0].Shares == 0 && g.Holders[0].Condition == ""
 }
 
+// sharesText returns how many shares are used, and of how many if they are limited.
+func sharesText(s Shared) string {
+	if s.Shares == 0 {
+		return fmt.Sprintf("%d shares", s.UsedShares)
+	}
+	return fmt.Sprintf("%d of %d shares", s.UsedShares, s.Shares)
+}
+
 // useText returns the used and the free capacity.
 func useText(g GPU) string {
 	switch {
 	case g.Shared != nil:
-		text := fmt.Sprintf("%s of %s, %d of %d shares", size(g.Shared.UsedMemoryBytes), size(g.Shared.MemoryBytes), g.Shared.UsedShares, g.Shared.Shares)
+		text := fmt.Sprintf("%s of %s, %s", size(g.Shared.UsedMemoryBytes), size(g.Shared.MemoryBytes), sharesText(*g.Shared))
 		if g.Shared.Compute > 0 {
 			text += fmt.Sprintf(", %d %% of the SMs allocated", g.Shared.Compute)
 		}

@@ -4,11 +4,17 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
@@ -18,27 +24,64 @@ import (
 var _ = Describe("The chart with the name of NVIDIA's driver", Ordered, func() {
 	start("installation-nvidia", cluster.BareNodes()[:1])
 
-	It("makes a bare node serve claims that were written for it", func(ctx context.Context) {
+	install := func(ctx context.Context, config cluster.Values) {
+		config["driverName"] = v1alpha1.NVIDIADriverName
 		Expect(c.InstallChart(ctx, cluster.Values{
 			"images":        cluster.Values{"driver": cluster.Values{"version": cluster.NewDriver}},
-			"clusterPolicy": cluster.Values{"nodeAgent": cluster.Values{"config": cluster.Values{"driverName": v1alpha1.NVIDIADriverName}}},
+			"clusterPolicy": cluster.Values{"nodeAgent": cluster.Values{"config": config}},
 		})).To(Succeed())
 		allReady(ctx, cluster.NewDriver, hopper)
+	}
+
+	It("makes a bare node serve claims that were written for it", func(ctx context.Context) {
+		install(ctx, cluster.Values{})
 		examples, err := expect.Load(os.DirFS("../../../deployments/nvidia/examples"))
 		Expect(err).NotTo(HaveOccurred())
-		watcher, err := expect.NewWatcher(ctx, c.Client)
-		Expect(err).NotTo(HaveOccurred())
 		for _, file := range []string{"single-gpu.yaml", "extended-resource.yaml", "mig-by-profile.yaml", "refused-limit.yaml"} {
-			By(file)
 			i := slices.IndexFunc(examples, func(e expect.Example) bool { return e.File == file })
 			Expect(i).To(BeNumerically(">=", 0))
-			limited, cancel := context.WithTimeout(ctx, harness.Patience)
-			outcomes, err := watcher.Run(limited, c, examples[i])
-			cancel()
-			Expect(err).NotTo(HaveOccurred())
-			for _, outcome := range outcomes {
-				Expect(expect.Compare(outcome, outcomes)).To(BeEmpty(), "%s", outcome.Subject)
-			}
+			comesOut(ctx, examples[i])
 		}
 	}, limit)
+
+	It("shares GPUs between claims as that driver's option consumable-shares does", func(ctx context.Context) {
+		install(ctx, cluster.Values{"consumableShares": "4"})
+		Eventually(ctx, func(ctx context.Context) ([]string, error) { return typesOf(ctx, gpu.TimeShare) }).Should(HaveEach("gpu"))
+		examples, err := expect.Load(os.DirFS("testdata"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(examples).To(HaveLen(1))
+		comesOut(ctx, examples[0])
+	}, limit)
 })
+
+// comesOut runs the example and checks its outcome.
+func comesOut(ctx context.Context, e expect.Example) {
+	GinkgoHelper()
+	By(e.File)
+	watcher, err := expect.NewWatcher(ctx, c.Client)
+	Expect(err).NotTo(HaveOccurred())
+	limited, cancel := context.WithTimeout(ctx, harness.Patience)
+	defer cancel()
+	outcomes, err := watcher.Run(limited, c, e)
+	Expect(err).NotTo(HaveOccurred())
+	for _, outcome := range outcomes {
+		Expect(expect.Compare(outcome, outcomes)).To(BeEmpty(), "%s", outcome.Subject)
+	}
+}
+
+// typesOf returns the types of all published devices of the shape.
+func typesOf(ctx context.Context, shape gpu.Shape) ([]string, error) {
+	slices, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + v1alpha1.NVIDIADriverName})
+	if err != nil {
+		return nil, err
+	}
+	var types []string
+	for _, slice := range slices.Items {
+		for _, d := range slice.Spec.Devices {
+			if strings.HasSuffix(d.Name, "-"+shape.String()) {
+				types = append(types, *d.Attributes[wire.Type].StringValue)
+			}
+		}
+	}
+	return types, nil
+}
