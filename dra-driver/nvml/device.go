@@ -48,7 +48,7 @@ func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
 	if a.err != nil {
 		return nil, a.err
 	}
-	g := identity(&a, handle)
+	g := identity(ctx, &a, handle)
 	g.Index = d.index
 	read := &gpuInfo{handle: handle, name: g.Name(), gpu: g, links: nvlinks(&a, handle), remotes: map[int]string{}}
 	if known := d.info.Load(); known != nil {
@@ -95,12 +95,11 @@ func (s *Session) readProfiles(ctx context.Context, a *calls, f *gpuInfo) {
 	}
 }
 
-// identity queries the product, the identifiers and the size of the GPU. A GPU whose memory is the system's reports none.
-func identity(a *calls, d nvml.Device) gpu.GPU {
+// identity queries the product, the identifiers and the size of the GPU.
+func identity(ctx context.Context, a *calls, d nvml.Device) gpu.GPU {
 	pci := query(a, "nvmlDeviceGetPciInfo", d.GetPciInfo)
 	uuid := query(a, "nvmlDeviceGetUUID", d.GetUUID)
 	product := query(a, "nvmlDeviceGetName", d.GetName)
-	memory, _ := queryExtra(a, "nvmlDeviceGetMemoryInfo", d.GetMemoryInfo)
 	capability, _ := queryExtra(a, "nvmlDeviceGetCudaComputeCapability", func() ([2]int, nvml.Return) {
 		major, minor, code := d.GetCudaComputeCapability()
 		return [2]int{major, minor}, code
@@ -116,7 +115,7 @@ func identity(a *calls, d nvml.Device) gpu.GPU {
 		Architecture:    architectureName(architecture),
 		ComputeMajor:    capability[0],
 		ComputeMinor:    capability[1],
-		MemoryBytes:     memory.Total,
+		MemoryBytes:     totalMemory(ctx, a, d),
 		Multiprocessors: multiprocessors(cores, capability[0], capability[1]),
 	}
 }

@@ -69,10 +69,11 @@ func (t tree) linked(name string) []string {
 	if err != nil {
 		return nil
 	}
-	file, err := os.OpenFile(filepath.Join(t.seen, resolved), os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe must not block
+	fd, err := unix.Open(filepath.Join(t.seen, resolved), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) // a pipe must not block
 	if err != nil {
 		return nil
 	}
+	file := os.NewFile(uintptr(fd), resolved)
 	defer file.Close() //nolint:errcheck // it was only read
 	cache, err := io.ReadAll(io.LimitReader(file, maxLinkerCache))
 	if err != nil {

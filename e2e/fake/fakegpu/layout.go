@@ -162,6 +162,8 @@ type gpuState struct {
 	LargerMemoryMIB, LargerMultiprocessors uint32
 	// PinsMIG is set where MIG devices are not destroyed while another program has the GPU open.
 	PinsMIG, Unused uint32
+	// LimitedCgroup is the inode of the cgroup that has limits of memory in bytes; 0 where none has.
+	LimitedCgroup, SoftLimit, HardLimit uint64
 	// ECCCorrected and ECCUncorrected count since the driver was loaded or the GPU reset, the lifetime counters
 	// since delivery.
 	ECCCorrected, ECCUncorrected                 uint64

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -76,6 +77,33 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			}
 		}
 	}, ".md")
+}
+
+// TestDecisionsAreListed checks that the page of the decision records has every record once, by its title, and that their numbers have no gap.
+func TestDecisionsAreListed(t *testing.T) {
+	const folder = "docs/dev/decisions"
+	index, err := os.ReadFile(filepath.Join(root(t), folder, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := filepath.Glob(filepath.Join(root(t), folder, "[0-9]*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, record := range records {
+		text, err := os.ReadFile(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, _, _ := strings.Cut(string(text), "\n")
+		number, title, _ := strings.Cut(strings.TrimPrefix(line, "# "), " ")
+		if want := fmt.Sprintf("%04d", i+1); number != want || !strings.HasPrefix(filepath.Base(record), want+"-") {
+			t.Errorf("%s: record %q, want number %s", filepath.Base(record), line, want)
+		}
+		if entry := fmt.Sprintf("- [%s](%s) %s\n", number, filepath.Base(record), title); strings.Count(string(index), entry) != 1 {
+			t.Errorf("%s/README.md: has %q %d times, want once", folder, entry, strings.Count(string(index), entry))
+		}
+	}
 }
 
 // anchors are the headings of a page in the form of links.

@@ -46,7 +46,7 @@ var law = []row{
 
 	{"kubelet-plugin/prepare", append([]string{"internal/host/disk", "internal/host/lock", "api", klog, errgroup}, kubernetesTypes...)},
 	{"kubelet-plugin/checkpoint", []string{"internal/host/atomicfile", "internal/host/disk", "internal/host/lock", "api/gpu", "api/params", "kubelet-plugin/prepare", klog}},
-	{"kubelet-plugin/driverroot", []string{"internal/host/bootid", klog, "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
+	{"kubelet-plugin/driverroot", []string{"internal/host/bootid", "kubelet-plugin/hook/ldso", klog, "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/diagnosis", []string{"api/gpu"}},
 	{"kubelet-plugin/cdi", []string{"internal/host/atomicfile", "internal/host/disk", "api/gpu", "api/params", "kubelet-plugin/prepare", "kubelet-plugin/driverroot", "kubelet-plugin/hook", klog, "tags.cncf.io/container-device-interface", "golang.org/x/sys"}},
 	{"kubelet-plugin/hook", []string{"internal/host/atomicfile", "internal/host/disk", "kubelet-plugin/hook/ldso", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},

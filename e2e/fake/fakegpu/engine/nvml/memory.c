@@ -1,5 +1,5 @@
 /* Memory and its errors. */
-#include "session.h"
+#include "limits.h"
 
 #define MIB (1ull << 20)
 
@@ -20,6 +20,8 @@ static nvmlMemory_t memory_of(const struct target *target)
 
 	if (target->mig)
 		total = profile_by_id(target->model, target->state.instances[target->instance].profile)->memory_mib * MIB;
+	else
+		total = visible_memory(target, total);
 	unsigned long long used = memory_used(target);
 	used = used < total ? used : total;
 	return (nvmlMemory_t){.total = total, .free = total - used, .used = used};

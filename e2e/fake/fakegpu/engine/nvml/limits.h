@@ -1,0 +1,6 @@
+#pragma once
+
+#include "session.h"
+
+/* visible_memory returns how much of the memory of the GPU, which is total, this process sees. */
+unsigned long long visible_memory(const struct target *target, unsigned long long total);
