@@ -9,11 +9,8 @@ import (
 	"runtime/pprof"
 
 	"github.com/spf13/cobra"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
-	"k8s.io/kubernetes/pkg/features"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
 )
@@ -32,8 +29,8 @@ of one, that leave the most for the pods to come. Flags and configuration file a
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), version(debug.ReadBuildInfo()))
 			return err
 		}
-		if err := check(cmd.Flag("config").Value.String(), utilfeature.DefaultFeatureGate); err != nil {
-			return err
+		if cmd.Flag("config").Value.String() == "" {
+			return errNoConfig
 		}
 		go endIfHung(cmd.Context(), factory.AwaitHang)
 		return run(cmd, args)
@@ -51,24 +48,9 @@ func endIfHung(ctx context.Context, awaitHang func(context.Context) error) {
 	}
 }
 
-// Refusals to start.
-var (
-	errNoConfig = errors.New("--config is not set, and without it the plugin " + plugin.Name +
-		" is in no profile; use one of the files config.yaml in deployments/scheduler")
-	errGate = fmt.Errorf("the feature gate %s is enabled, and kube-scheduler's code for it reads the state of the in-tree plugin, "+
-		"which the plugin %s replaces; disable the feature gate", features.DRANodeAllocatableResources, plugin.Name)
-)
-
-// check returns an error for configurations that start and do not work. The feature gates are those of the flags.
-func check(config string, gates featuregate.FeatureGate) error {
-	if config == "" {
-		return errNoConfig
-	}
-	if gates.Enabled(features.DRANodeAllocatableResources) {
-		return errGate
-	}
-	return nil
-}
+// errNoConfig is the refusal to start as a scheduler that works without the plugin.
+var errNoConfig = errors.New("--config is not set, and without it the plugin " + plugin.Name +
+	" is in no profile; use one of the files config.yaml in deployments/scheduler")
 
 // version is what the Go toolchain recorded, of us and of the scheduler that is inside.
 func version(info *debug.BuildInfo, ok bool) string {

@@ -6,38 +6,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
-
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/component-base/featuregate"
-	"k8s.io/kubernetes/pkg/features"
 )
-
-func TestRefusesToStart(t *testing.T) {
-	with := func(gate featuregate.Feature) featuregate.FeatureGate {
-		gates := utilfeature.DefaultFeatureGate.DeepCopy()
-		if err := gates.SetFromMap(map[string]bool{string(gate): true}); err != nil {
-			t.Fatal(err)
-		}
-		return gates
-	}
-	tests := map[string]struct {
-		config string
-		gates  featuregate.FeatureGate
-		want   error
-	}{
-		"without a configuration":                {"", utilfeature.DefaultFeatureGate, errNoConfig},
-		"with the gate that reads foreign state": {"config.yaml", with(features.DRANodeAllocatableResources), errGate},
-		"with any other gate, it starts":         {"config.yaml", with(features.GenericWorkload), nil},
-		"with the gates as they are, it starts":  {"config.yaml", utilfeature.DefaultFeatureGate, nil},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := check(test.config, test.gates); !errors.Is(got, test.want) {
-				t.Errorf("got %v, want %v", got, test.want)
-			}
-		})
-	}
-}
 
 func TestCommandChecksBeforeItRuns(t *testing.T) {
 	cmd := command()

@@ -26,6 +26,8 @@ type Index struct {
 	// computed again. Both are read without the lock.
 	snapshots sync.Map
 	nonLocal  atomic.Pointer[nonLocal]
+	// mapping is the number of ResourceSlices with devices that provide resources of their node.
+	mapping atomic.Int64
 
 	// mu guards all fields below. The work under the lock depends on the objects of an event, not on the number of
 	// nodes.

@@ -77,6 +77,7 @@ func (x *Index) SetSlice(slice *resourceapi.ResourceSlice) {
 		return
 	}
 	x.slices[slice.Name] = slice
+	x.countMapping(before, slice)
 	var c change
 	if before != nil && x.poolOfSlice(before) != x.poolOfSlice(slice) {
 		x.removeFromPool(before, &c)
@@ -102,6 +103,7 @@ func (x *Index) DeleteSlice(slice *resourceapi.ResourceSlice) {
 		return
 	}
 	delete(x.slices, slice.Name)
+	x.countMapping(known, nil)
 	var c change
 	x.removeFromPool(known, &c)
 	x.commit(c)

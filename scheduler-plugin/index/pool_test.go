@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
@@ -237,5 +239,43 @@ func TestGone(t *testing.T) {
 	}
 	if nodes, _ := x.Changed(now - 10); len(nodes) != 5 {
 		t.Errorf("%d nodes changed in the last 10 events, want 5", len(nodes))
+	}
+}
+
+// TestMapsNodeResources follows ResourceSlices whose devices provide resources of their node, and have them no more.
+func TestMapsNodeResources(t *testing.T) {
+	t.Parallel()
+	x := index.New(index.Config{Drivers: []string{driver}})
+	version := 0
+	slice := func(name string, mapped bool) *resourceapi.ResourceSlice {
+		version++
+		s := &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
+			Driver: "cpu.example.com", NodeName: new("n1"), Pool: resourceapi.ResourcePool{Name: name, ResourceSliceCount: 1}, Devices: []resourceapi.Device{{Name: "a"}, {Name: "b"}},
+		}}
+		s.Name, s.UID, s.ResourceVersion = name, types.UID(name), fmt.Sprint(version)
+		if mapped {
+			s.Spec.Devices[1].NodeAllocatableResources = map[corev1.ResourceName]resourceapi.NodeAllocatableResource{corev1.ResourceCPU: {}}
+		}
+		return s
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"nothing", func() {}, false},
+		{"without", func() { x.SetSlice(slice("one", false)) }, false},
+		{"with", func() { x.SetSlice(slice("one", true)) }, true},
+		{"with, again", func() { x.SetSlice(slice("one", true)) }, true},
+		{"two with", func() { x.SetSlice(slice("two", true)) }, true},
+		{"one without", func() { x.SetSlice(slice("one", false)) }, true},
+		{"an old one", func() { old := slice("one", true); old.ResourceVersion = "1"; x.SetSlice(old) }, true},
+		{"the other is gone", func() { x.DeleteSlice(slice("two", true)) }, false},
+		{"gone twice", func() { x.DeleteSlice(slice("two", true)) }, false},
+	} {
+		step.do()
+		if got := x.MapsNodeResources(); got != step.want {
+			t.Errorf("%s: %v, want %v", step.name, got, step.want)
+		}
 	}
 }

@@ -131,6 +131,11 @@ func poolSlices(n *index.Node) []*resourceapi.ResourceSlice {
 	return ours
 }
 
+// WithoutDevices returns a copy of the ResourceSlice without the devices that drop selects.
+func WithoutDevices(s *resourceapi.ResourceSlice, drop func(*resourceapi.Device) bool) *resourceapi.ResourceSlice {
+	return withContent(s, keepIf(s.Spec.Devices, func(d *resourceapi.Device) bool { return !drop(d) }), s.Spec.SharedCounters)
+}
+
 // withContent returns a copy of the ResourceSlice with other content.
 func withContent(s *resourceapi.ResourceSlice, devices []resourceapi.Device, counters []resourceapi.CounterSet) *resourceapi.ResourceSlice {
 	virtual := *s

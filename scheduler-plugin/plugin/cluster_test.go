@@ -54,7 +54,12 @@ func newCluster(tb testing.TB, args string, objects ...runtime.Object) *cluster 
 // newStockCluster starts a scheduler with the in-tree plugin.
 func newStockCluster(tb testing.TB, objects ...runtime.Object) *cluster {
 	tb.Helper()
-	return start(tb, schedulerconfig.KubeSchedulerProfile{SchedulerName: corev1.DefaultSchedulerName, Plugins: defaults.PluginsV1, PluginConfig: defaults.PluginConfigsV1}, nil, objects...)
+	return start(tb, stock(), nil, objects...)
+}
+
+// stock is the default profile.
+func stock() schedulerconfig.KubeSchedulerProfile {
+	return schedulerconfig.KubeSchedulerProfile{SchedulerName: corev1.DefaultSchedulerName, Plugins: defaults.PluginsV1.DeepCopy(), PluginConfig: defaults.PluginConfigsV1}
 }
 
 // ours is the default profile with our plugin instead of the in-tree one.

@@ -108,7 +108,7 @@ func (p *Plugin) nodeFor(c *cycle, info fwk.NodeInfo) *index.Node {
 // fullScope returns the scope with the whole node, and devices that are not local to a node.
 func (p *Plugin) fullScope(n *index.Node) intree.Scope {
 	return intree.Scope{
-		Slices: slices.Concat(intree.OrderedSlices(n, fit.DevicesByCost(&n.Fit)), p.shared.index.NonLocalSlices()),
+		Slices: p.withoutMapped(slices.Concat(intree.OrderedSlices(n, fit.DevicesByCost(&n.Fit)), p.shared.index.NonLocalSlices())),
 		State:  intree.NewState(slices.Concat(n.Held, p.shared.index.NonLocalHeld())),
 	}
 }

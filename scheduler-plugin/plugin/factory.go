@@ -73,9 +73,6 @@ func (f *Factory) New(ctx context.Context, object runtime.Object, h fwk.Handle) 
 	if err != nil {
 		return nil, err
 	}
-	if features().EnableDRANodeAllocatableResources {
-		return nil, errors.New("the feature gate DRANodeAllocatableResources is on: " + Name + " does not support it, turn it off")
-	}
 	s, err := f.sharedFor(ctx, args, h)
 	if err != nil {
 		return nil, err

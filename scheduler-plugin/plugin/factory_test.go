@@ -8,12 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	compbasemetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 	fwk "k8s.io/kube-scheduler/framework"
-	kubefeatures "k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/tessera-gpu/tessera/api/wire"
@@ -55,13 +52,6 @@ func TestProfilesShareAnIndex(t *testing.T) {
 		}
 		return first, nil
 	})
-}
-
-func TestRefusesToStart(t *testing.T) {
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, kubefeatures.DRANodeAllocatableResources, true)
-	if _, err := New(t.Context(), nil, nil); err == nil || !strings.Contains(err.Error(), "DRANodeAllocatableResources") {
-		t.Errorf("error %v, want one that names the feature gate", err)
-	}
 }
 
 func TestCollector(t *testing.T) {

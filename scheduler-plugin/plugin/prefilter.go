@@ -49,8 +49,15 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	cs.Write(claimsKey, of)
 	if len(existing) > 0 || len(of.pending) == 0 && len(resources) == 0 {
 		// Claims of an earlier attempt must be removed first, or nothing is to be allocated: the in-tree plugin decides.
-		return nil, nil
+		return p.leaveToInTree(ctx, cs, pod, nodes)
 	}
+	return p.preFilterPending(ctx, cs, pod, nodes, of, resources)
+}
+
+// preFilterPending is PreFilter of a pod for which devices are to be allocated.
+func (p *Plugin) preFilterPending(
+	ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo, of *podClaims, resources []corev1.ResourceName,
+) (*fwk.PreFilterResult, *fwk.Status) {
 	digest := sync.OnceValue(func() string { return p.digestOf(pod, of.pending, resources) })
 	part, wait := p.shared.throttle.Admit(p.isLarge(of.pending), digest)
 	if wait > 0 {
@@ -61,6 +68,9 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	defer p.charge(c)
 	if c.tooComplex.Load() {
 		return nil, p.rejectTooComplex(c)
+	}
+	if p.isForInTree(c) {
+		return p.leaveToInTree(ctx, cs, pod, nodes)
 	}
 	c.preferred = p.preferredByGroup(ctx, c)
 	cs.Write(cycleKey, c)
