@@ -1,6 +1,6 @@
 // Command generate writes the generated files of deployments/ and docs/: a DeviceClass for every MIG profile of the catalogue, the admission policy
 // for parameters, the component with NVIDIA's driver name, the chart's copies of the manifests, the lists of examples, and docs/reference.md,
-// docs/installer-api.md and docs/health-xids.md.
+// docs/installer-api.md, docs/health-xids.md and docs/support.md.
 //
 //go:generate go run . ../../..
 package main
@@ -35,8 +35,12 @@ func run(repository string) error {
 	if err != nil {
 		return err
 	}
+	support, err := renderSupport(repository)
+	if err != nil {
+		return err
+	}
 	if err := write(filepath.Join(repository, "docs"), map[string]string{
-		"reference.md": reference, "installer-api.md": installer, "health-xids.md": renderXIDs(),
+		"reference.md": reference, "installer-api.md": installer, "health-xids.md": renderXIDs(), "support.md": support,
 	}); err != nil {
 		return err
 	}
