@@ -215,9 +215,10 @@ func TestMPSLimits(t *testing.T) {
 		"no limit":                       {want: "2 devices, 81559 MiB, 132 SMs, then 2"},
 		"one device":                     {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
 		"the daemon's":                   {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4608M"}, want: "2 devices, 4608 MiB, 32 SMs, then 2"},
-		"by UUID":                        {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, lines: []string{"set_default_device_pinned_mem_limit " + second + " 2G"}, want: "1 devices, 2048 MiB, 132 SMs, then 2"},
+		"by UUID":                        {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, lines: []string{"set_default_device_pinned_mem_limit " + second + " 2G"}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
 		"the daemon's environment":       {daemon: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G,1=2G"}, want: "2 devices, 1024 MiB, 66 SMs, then 2"},
 		"the client's":                   {client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3G"}, want: "2 devices, 3072 MiB, 12 SMs, then 2"},
+		"limits by position and UUID":    {lines: []string{"set_default_device_pinned_mem_limit 0 2G", "set_default_device_pinned_mem_limit " + gputest.UUID("node1", 0) + " 1G"}, want: "2 devices, 2048 MiB, 132 SMs, then 2"},
 		"the client's limits are lower":  {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4G"}, client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G"}, want: "2 devices, 1024 MiB, 12 SMs, then 2"},
 		"the client's limits are higher": {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4G"}, client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9G"}, want: "2 devices, 4096 MiB, 32 SMs, then 2"},
 		"a device that it has not":       {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=" + first}, want: "cuInit: 100"},
@@ -279,6 +280,9 @@ func TestMPSCommands(t *testing.T) {
 		{"get_device_pinned_mem_limit " + server + " 0", "2G"},
 		{"set_default_device_pinned_mem_limit 1 1G", ""},
 		{"set_default_device_pinned_mem_limit " + gputest.UUID("node1", 0) + " 1G", ""},
+		{"set_default_device_pinned_mem_limit " + gputest.UUID("node1", 1) + " 3G", ""},
+		{"get_default_device_pinned_mem_limit " + gputest.UUID("node1", 1), "3G"}, // apart from that of the position (measured on an H200, driver 580)
+		{"get_default_device_pinned_mem_limit 0", "512M"},
 		{"get_server_status " + server, "ACTIVE"},
 		{"start_server -uid 0", ""},
 		{"terminate_client " + server + " 1", "201"},
@@ -481,7 +485,7 @@ func TestMPSOnMIG(t *testing.T) {
 	m := newMPS(t, dir)
 	d := m.start(t, nil, []string{"CUDA_VISIBLE_DEVICES=" + uuid})
 	d.send(t, "set_default_active_thread_percentage 50")
-	d.send(t, "set_default_device_pinned_mem_limit "+uuid+" 1G")
+	d.send(t, "set_default_device_pinned_mem_limit 0 1G")
 	got := d.share(t, []string{"CUDA_VISIBLE_DEVICES=" + uuid})
 	if got.brief() != "1 devices, 1024 MiB, 8 SMs, then 2" || got.Devices[0].UUID != uuid {
 		t.Errorf("got %s on %+v", got.brief(), got.Devices)

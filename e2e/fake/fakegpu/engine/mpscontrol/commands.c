@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "control.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,23 +107,33 @@ static void get_percentage(struct request *r)
 		reply(r, "%.1f", server->percentage);
 }
 
-/* A limit of a device that does not exist is accepted without a word. */
-static void set_default_memory(struct request *r)
+/* default_memory finds where the default limit of a device is kept: those by UUID are apart from those by position. */
+static uint64_t *default_memory(const char *name)
 {
 	unsigned device;
 
-	if (visible_device(r->word[1], &device))
-		control.memory[device] = parse_memory(r->word[2]);
+	if (!visible_device(name, &device))
+		return NULL;
+	return isdigit((unsigned char)*name) ? &control.memory[device] : &control.named[device];
+}
+
+/* A limit of a device that does not exist is accepted without a word. */
+static void set_default_memory(struct request *r)
+{
+	uint64_t *limit = default_memory(r->word[1]);
+
+	if (limit)
+		*limit = parse_memory(r->word[2]);
 	else
 		log_line("Invalid device identifier format: %s", r->word[1]);
 }
 
 static void get_default_memory(struct request *r)
 {
-	unsigned device;
+	uint64_t *limit = default_memory(r->word[1]);
 
-	if (visible_device(r->word[1], &device))
-		reply_memory(r, control.memory[device]);
+	if (limit)
+		reply_memory(r, *limit);
 }
 
 static void set_memory(struct request *r)

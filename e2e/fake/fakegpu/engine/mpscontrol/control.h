@@ -24,6 +24,7 @@ extern struct control {
 	bool multiuser, loud, quitting;
 	double percentage; /* of servers that are not started yet */
 	uint64_t memory[MPS_DEVICES];
+	uint64_t named[MPS_DEVICES]; /* limits that were set by UUID, which servers do not use */
 	struct server server[SERVERS];
 	int quit; /* the connection that waits for the end; -1 */
 	int64_t deadline; /* of quit -t, in milliseconds of CLOCK_MONOTONIC; 0 for none */
