@@ -17,7 +17,9 @@ const (
 
 // client returns the edits that make the processes of a container clients of the device's MPS daemon: its pipes, the
 // memory that it shares with them, and their limits (the CUDA_MPS_ variables of NVIDIA's Multi-Process Service). A
-// daemon of one claim only applies the limits itself, so that its clients need no variables.
+// daemon of one claim only applies the limits itself, so that its clients need no variables. It can serve several GPUs
+// with different limits, and a container can have only some of them: a variable would have to name all by the daemon's
+// positions.
 func client(p prepare.Prepared) cdispec.ContainerEdits {
 	if p.Daemon == nil {
 		return cdispec.ContainerEdits{}

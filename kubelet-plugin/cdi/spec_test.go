@@ -179,3 +179,24 @@ func TestMonitorWithoutMIG(t *testing.T) {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}
 }
+
+// TestLimitsOfOneDaemon checks that containers of GPUs with different limits under one daemon get its folders and no limits, which the daemon applies: those
+// of two devices would override each other in a container that gets both.
+func TestLimitsOfOneDaemon(t *testing.T) {
+	t.Parallel()
+	var private prepare.Prepared
+	for _, g := range grants() {
+		if g.Daemon != nil && g.Use.Shape == gpu.Whole {
+			private = g.Prepared
+		}
+	}
+	first := client(private)
+	other := private
+	other.Daemon = &prepare.Client{Name: private.Daemon.Name, Folders: private.Daemon.Folders, PinnedMemoryBytes: 2 * private.Daemon.PinnedMemoryBytes}
+	if diff := cmp.Diff(first, client(other)); diff != "" {
+		t.Errorf("the edits depend on the limit of the device:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps"}, first.Env); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}

@@ -145,6 +145,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "private") {
 			w.Settings.MPS = params.MPSSettings{Private: true, ActiveThreadPercentage: number.Draw(t, "percentage"), PinnedMemoryBytes: rapid.Int64().Draw(t, "pinned")}
+			w.DaemonByLimit = rapid.Bool().Draw(t, "daemonByLimit")
 		}
 		if w.Use.Shape == gpu.MIG {
 			w.Use.Placement = placement.Draw(t, "placement")
@@ -238,6 +239,65 @@ func TestStoredFiles(t *testing.T) {
 				t.Errorf("reported %v", reported.paths)
 			}
 		})
+	}
+}
+
+// TestMemoryLimitsByDevice checks what a record of GPUs under one MPS daemon contains for agents with one limit per daemon: equal limits, by which they
+// determine that the GPUs have one daemon. The devices' own limits survive such an agent.
+func TestMemoryLimitsByDevice(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	want := whole("a", "gpu-0")
+	for i, bytes := range []int64{1 << 30, 0, 3 << 30} {
+		w := want.Wanted[0]
+		w.Device = fmt.Sprintf("gpu-%d", i)
+		w.Settings.MPS = params.MPSSettings{Private: true, ActiveThreadPercentage: 50, PinnedMemoryBytes: bytes}
+		want.Wanted = append(want.Wanted, w)
+	}
+	other, slice := want.Wanted[1], want.Wanted[1]
+	other.Settings.MPS.ActiveThreadPercentage, slice.Use.Use = 20, gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: 19, Size: 1}}
+	want.Wanted = append(want.Wanted[1:], other, slice)
+	if err := s.Save(want); err != nil {
+		t.Fatal(err)
+	}
+	stored := func() (limits []string) {
+		data, err := os.ReadFile(filepath.Join(dir, "a.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range record(t, data)["devices"].([]any) {
+			mps := d.(map[string]any)["mps"].(map[string]any)
+			limits = append(limits, fmt.Sprint(mps["pinnedMemoryBytes"], " ", mps["deviceMemoryBytes"]))
+		}
+		return limits
+	}
+	const both = "3221225472 1073741824, 3221225472 0, 3221225472 3221225472, 1073741824 1073741824, 1073741824 1073741824"
+	if got := strings.Join(stored(), ", "); got != both {
+		t.Errorf("limits %s, want %s", got, both)
+	}
+	got, err := s.Load("a")
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (-saved +loaded):\n%s", err, diff)
+	}
+
+	// An agent of another release wrote a record without the field: its daemons serve GPUs with equal limits only.
+	write(t, dir, "old", []byte(sealed(`{"version":1,"readableBy":1,"uid":"old","namespace":"team","name":"old","state":"Prepared","bootID":"boot","instances":[],`+
+		`"devices":[{"device":"gpu-0","gpu":"gpu-0","shape":"gpu","mps":{"activeThreadPercentage":50,"pinnedMemoryBytes":1073741824}},`+
+		`{"device":"gpu-1","gpu":"gpu-1","shape":"gpu","mps":{"activeThreadPercentage":50,"pinnedMemoryBytes":2147483648}}]}`)))
+	for range 2 { // as read, and written again
+		old, err := s.Load("old")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, w := range old.Wanted {
+			if limit := int64(i+1) << 30; !w.DaemonByLimit || w.Settings.MPS.PinnedMemoryBytes != limit {
+				t.Errorf("device %d: %+v", i, w)
+			}
+		}
+		if err := s.Save(old); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

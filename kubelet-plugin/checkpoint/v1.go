@@ -54,8 +54,12 @@ type shareV1 struct {
 }
 
 type mpsV1 struct {
-	ActiveThreadPercentage int   `json:"activeThreadPercentage"`
-	PinnedMemoryBytes      int64 `json:"pinnedMemoryBytes"`
+	ActiveThreadPercentage int `json:"activeThreadPercentage"`
+	// PinnedMemoryBytes is the limit that agents without DeviceMemoryBytes apply. They run one daemon for the GPUs of a claim with equal settings: it is
+	// equal for all GPUs of a daemon, so that they find the daemon that runs, and no limit is removed, for which they would restart it.
+	PinnedMemoryBytes int64 `json:"pinnedMemoryBytes"`
+	// DeviceMemoryBytes is the limit of this device. It is null in records of those agents, whose daemons are kept.
+	DeviceMemoryBytes *int64 `json:"deviceMemoryBytes"`
 }
 
 type placementV1 struct {
@@ -84,7 +88,11 @@ func encodeV1(r prepare.Record) recordV1 {
 		Devices: []deviceV1{}, Instances: []instanceV1{},
 	}
 	for _, w := range r.Wanted {
-		v.Devices = append(v.Devices, encodeDevice(w))
+		d := encodeDevice(w)
+		if d.MPS != nil && !w.DaemonByLimit {
+			d.MPS.PinnedMemoryBytes = largestLimit(r, w)
+		}
+		v.Devices = append(v.Devices, d)
 	}
 	for _, i := range r.Instances {
 		v.Instances = append(v.Instances, instanceV1{
@@ -111,8 +119,23 @@ func encodeDevice(w prepare.Wanted) deviceV1 {
 	}
 	if mps := w.Settings.MPS; mps.Private {
 		d.MPS = &mpsV1{ActiveThreadPercentage: mps.ActiveThreadPercentage, PinnedMemoryBytes: mps.PinnedMemoryBytes}
+		if !w.DaemonByLimit {
+			d.MPS.DeviceMemoryBytes = &mps.PinnedMemoryBytes
+		}
 	}
 	return d
+}
+
+// largestLimit returns the largest memory limit of the devices that the daemon of the claim's device serves; 0 if none has one.
+func largestLimit(r prepare.Record, w prepare.Wanted) int64 {
+	limit := w.Settings.MPS.PinnedMemoryBytes
+	for _, other := range r.Wanted {
+		mps := other.Settings.MPS
+		if w.Use.Shape == gpu.Whole && other.Use.Shape == gpu.Whole && !other.Admin && mps.Private && mps.ActiveThreadPercentage == w.Settings.MPS.ActiveThreadPercentage {
+			limit = max(limit, mps.PinnedMemoryBytes)
+		}
+	}
+	return limit
 }
 
 func decodeV1(body []byte) (prepare.Record, error) {
@@ -170,6 +193,10 @@ func (d deviceV1) wanted() (prepare.Wanted, error) {
 		w.Settings.MPS = params.MPSSettings{
 			Private:                true,
 			ActiveThreadPercentage: d.MPS.ActiveThreadPercentage, PinnedMemoryBytes: d.MPS.PinnedMemoryBytes,
+		}
+		w.DaemonByLimit = d.MPS.DeviceMemoryBytes == nil
+		if !w.DaemonByLimit {
+			w.Settings.MPS.PinnedMemoryBytes = *d.MPS.DeviceMemoryBytes
 		}
 	}
 	if shape != gpu.MIG {

@@ -148,11 +148,13 @@ func (c configuration) environment() []string {
 	if c.ActiveThreadPercentage > 0 {
 		env = append(env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="+strconv.Itoa(c.ActiveThreadPercentage))
 	}
-	if c.PinnedMemoryBytes > 0 {
-		var limits []string
-		for device := range c.devices() {
-			limits = append(limits, fmt.Sprintf("%d=%s", device, c.memory()))
+	var limits []string
+	for device, bytes := range c.memory() {
+		if bytes > 0 {
+			limits = append(limits, fmt.Sprintf("%d=%s", device, formatMemory(bytes)))
 		}
+	}
+	if len(limits) > 0 {
 		env = append(env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+strings.Join(limits, ","))
 	}
 	return env

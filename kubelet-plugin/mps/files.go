@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,6 +38,7 @@ type configuration struct {
 	Visible                string `json:"visible"`
 	ActiveThreadPercentage int    `json:"activeThreadPercentage,omitempty"`
 	PinnedMemoryBytes      int64  `json:"pinnedMemoryBytes,omitempty"`
+	DeviceMemoryBytes      string `json:"deviceMemoryBytes,omitempty"`
 }
 
 // validate returns an error for a configuration that no daemon can run.
@@ -50,17 +53,47 @@ func (c configuration) validate() error {
 	if c.ActiveThreadPercentage < 0 || c.ActiveThreadPercentage > 100 {
 		errs = append(errs, fmt.Errorf("active thread percentage %d: must be 1 to 100, or 0 for no limit", c.ActiveThreadPercentage))
 	}
-	if c.PinnedMemoryBytes < 0 || c.PinnedMemoryBytes > 0 && c.PinnedMemoryBytes < mebibyte {
-		errs = append(errs, fmt.Errorf("memory limit of %d bytes: must be at least 1Mi, or 0 for no limit", c.PinnedMemoryBytes))
+	return errors.Join(append(errs, c.validateMemory()...)...)
+}
+
+// validateMemory returns the errors of the memory limits.
+func (c configuration) validateMemory() []error {
+	var errs []error
+	for device, bytes := range c.memory() {
+		if bytes < 0 || bytes > 0 && bytes < mebibyte {
+			errs = append(errs, fmt.Errorf("memory limit of device %d, %d bytes: must be at least 1Mi, or 0 for no limit", device, bytes))
+		}
 	}
-	return errors.Join(errs...)
+	if got := len(c.memory()); got != c.devices() {
+		errs = append(errs, fmt.Errorf("memory limits %q: must be one for each of %d devices, not %d", c.DeviceMemoryBytes, c.devices(), got))
+	}
+	if c.PinnedMemoryBytes != 0 && c.DeviceMemoryBytes != "" {
+		errs = append(errs, fmt.Errorf("memory limits %q by device: cannot be together with one of %d bytes for all", c.DeviceMemoryBytes, c.PinnedMemoryBytes))
+	}
+	return errs
 }
 
 // devices returns the number of devices that the daemon serves. Its commands identify them by position.
 func (c configuration) devices() int { return strings.Count(c.Visible, ",") + 1 }
 
-// memory returns the limit in the daemon's format, rounded down, so that it never exceeds the requested limit.
-func (c configuration) memory() string { return fmt.Sprintf("%dM", c.PinnedMemoryBytes/mebibyte) }
+// memory returns the memory limits in bytes by position of the device; 0 is no limit. A text that is not a number becomes -1, which is not valid.
+func (c configuration) memory() []int64 {
+	if c.DeviceMemoryBytes == "" {
+		return slices.Repeat([]int64{c.PinnedMemoryBytes}, c.devices())
+	}
+	var limits []int64
+	for text := range strings.SplitSeq(c.DeviceMemoryBytes, ",") {
+		bytes, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			bytes = -1
+		}
+		limits = append(limits, bytes)
+	}
+	return limits
+}
+
+// formatMemory returns a limit in the daemon's format, rounded down, so that it never exceeds the requested limit.
+func formatMemory(bytes int64) string { return fmt.Sprintf("%dM", bytes/mebibyte) }
 
 // state is the content of state.json.
 type state struct {

@@ -72,7 +72,8 @@ func (d *control) setLimit(ctx context.Context, l limit, server string) error {
 	return nil
 }
 
-// limit is a limit of the daemon: its name in commands, the device for those by device, the value, and how the daemon shows it.
+// limit is a limit of the daemon: its name in commands, the position of the device for those by device, the value, and how the daemon shows it. Driver 580
+// also accepts the UUID as device, and keeps that limit apart: its servers use only that of the position (measured).
 type limit struct{ what, device, value, shown string }
 
 // command returns the command that does something with the limit of a server, or with the default.
@@ -93,20 +94,20 @@ func (c configuration) limits(was configuration) []limit {
 		value := strconv.Itoa(c.percentage())
 		all = append(all, limit{what: "active_thread_percentage", value: value, shown: value + ".0"})
 	}
-	if c.PinnedMemoryBytes > 0 {
-		for device := range c.devices() {
-			all = append(all, limit{what: "device_pinned_mem_limit", device: strconv.Itoa(device), value: c.memory(), shown: c.shownMemory()})
+	for device, bytes := range c.memory() {
+		if bytes > 0 {
+			all = append(all, limit{what: "device_pinned_mem_limit", device: strconv.Itoa(device), value: formatMemory(bytes), shown: shownMemory(bytes)})
 		}
 	}
 	return all
 }
 
-// shownMemory returns the memory limit as the daemon shows it: without the rest below a GiB, from one GiB on.
-func (c configuration) shownMemory() string {
-	if gib := c.PinnedMemoryBytes >> 30; gib > 0 {
+// shownMemory returns a memory limit as the daemon shows it: without the rest below a GiB, from one GiB on.
+func shownMemory(bytes int64) string {
+	if gib := bytes >> 30; gib > 0 {
 		return fmt.Sprintf("%dG", gib)
 	}
-	return c.memory()
+	return formatMemory(bytes)
 }
 
 // percentage returns the percentage for the daemon, 1 to 100.
@@ -117,7 +118,16 @@ func (c configuration) percentage() int {
 	return c.ActiveThreadPercentage
 }
 
-// reachableFrom reports whether commands can change a daemon with the limits of was to those of c, without a restart.
+// reachableFrom reports whether commands can change a daemon with the limits of was to those of c, without a restart. Both are valid.
 func (c configuration) reachableFrom(was configuration) bool {
-	return c.Visible == was.Visible && (c.PinnedMemoryBytes > 0 || was.PinnedMemoryBytes == 0)
+	if c.Visible != was.Visible {
+		return false
+	}
+	former := was.memory()
+	for device, bytes := range c.memory() {
+		if bytes == 0 && former[device] > 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -493,6 +493,11 @@ func TestEnsureRefused(t *testing.T) {
 		change(&d)
 		return d
 	}
+	limitedBy := func(limits string) prepare.Daemon {
+		return change(func(d *prepare.Daemon) {
+			d.Visible, d.PinnedMemoryBytes, d.DeviceMemoryBytes = "GPU-1,GPU-2", 0, limits
+		})
+	}
 	tests := map[string]struct {
 		pods    *Pods
 		d       prepare.Daemon
@@ -502,6 +507,14 @@ func TestEnsureRefused(t *testing.T) {
 		"no device":            {c.agent("agent-1"), change(func(d *prepare.Daemon) { d.Visible = "" }), "no device"},
 		"a percentage of 101":  {c.agent("agent-1"), change(func(d *prepare.Daemon) { d.ActiveThreadPercentage = 101 }), "must be 1 to 100"},
 		"memory for nothing":   {c.agent("agent-1"), change(func(d *prepare.Daemon) { d.PinnedMemoryBytes = 1000 }), "at least 1Mi"},
+		"memory for no device": {c.agent("agent-1"), limitedBy("1073741824"), "must be one for each of 2 devices, not 1"},
+		"memory of three":      {c.agent("agent-1"), limitedBy("1073741824,0,0"), "must be one for each of 2 devices, not 3"},
+		"a little for one":     {c.agent("agent-1"), limitedBy("1073741824,1000"), "memory limit of device 1, 1000 bytes: must be at least 1Mi"},
+		"less than nothing":    {c.agent("agent-1"), limitedBy("-1073741824,0"), "memory limit of device 0"},
+		"text for memory":      {c.agent("agent-1"), limitedBy("1073741824,1G"), "memory limit of device 1"},
+		"one limit and two": {c.agent("agent-1"), change(func(d *prepare.Daemon) {
+			d.Visible, d.DeviceMemoryBytes = "GPU-1,GPU-2", "1073741824,0"
+		}), "cannot be together with one of 1073741824 bytes for all"},
 		"an agent without pod": {c.agent(""), shared, "POD_NAME"},
 	}
 	for name, test := range tests {

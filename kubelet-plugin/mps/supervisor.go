@@ -272,7 +272,7 @@ func (s *Supervisor) applyConfiguration(ctx context.Context, d *control, was, c 
 
 // setServing records for the agent that the daemon serves with the configuration.
 func (s *Supervisor) setServing(ctx context.Context, c configuration) error {
-	klog.FromContext(ctx).Info("The daemon serves", "devices", c.Visible, "activeThreadPercentage", c.ActiveThreadPercentage, "pinnedMemoryBytes", c.PinnedMemoryBytes)
+	klog.FromContext(ctx).Info("The daemon serves", "devices", c.Visible, "activeThreadPercentage", c.ActiveThreadPercentage, "memoryLimits", c.memory())
 	if !s.state.Serving {
 		s.state.Since = time.Now()
 	}

@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -216,6 +217,81 @@ func TestSupervisorServesUnderLimits(t *testing.T) {
 	}
 	if target, err := os.Readlink(filepath.Join(s.folder, "lib/libcuda.so.1")); err != nil || target != "/driver/libcuda.so.1" {
 		t.Errorf("the driver's library: %s, %v", target, err)
+	}
+}
+
+// byDevice has limits of two of three devices.
+var byDevice = configuration{Name: "mps-claim", ClaimUID: "claim", Visible: "GPU-1,GPU-2,GPU-3", DeviceMemoryBytes: "1073741824,0,3221226472"}
+
+// The devices of a claim have different memory limits: environment and commands have each at its position, and a change of one reaches running servers
+// without a restart. No command removes a limit.
+func TestSupervisorLimitsDevices(t *testing.T) {
+	s := newStage(t)
+	s.configure(byDevice)
+	s.await(byDevice)
+	if want := "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1024M,2=3072M"; !strings.Contains("\n"+s.read("environment")+"\n", "\n"+want+"\n") {
+		t.Errorf("the daemon's environment lacks %s", want)
+	}
+	if diff := cmp.Diff([]string{"set_default_device_pinned_mem_limit 0 1024M", "set_default_device_pinned_mem_limit 2 3072M"}, s.commands()); diff != "" {
+		t.Errorf("commands (-want +got):\n%s", diff)
+	}
+	daemon, server := s.pid(), strconv.Itoa(s.connect())
+	other := byDevice
+	other.DeviceMemoryBytes = "1073741824,2147483648,734003200"
+	s.configure(other)
+	s.await(other)
+	want := []string{
+		"set_default_device_pinned_mem_limit 0 1024M", "set_default_device_pinned_mem_limit 1 2048M", "set_default_device_pinned_mem_limit 2 700M",
+		"set_device_pinned_mem_limit " + server + " 0 1024M", "set_device_pinned_mem_limit " + server + " 1 2048M", "set_device_pinned_mem_limit " + server + " 2 700M",
+	}
+	got := slices.DeleteFunc(s.commands()[2:], func(line string) bool { // to the server that was there before
+		return !strings.HasPrefix(line, "set_default") && !strings.Contains(line, " "+server+" ")
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("commands (-want +got):\n%s", diff)
+	}
+	one := other
+	one.DeviceMemoryBytes, one.PinnedMemoryBytes = "", 2<<30
+	s.configure(one)
+	s.await(one)
+	if s.pid() != daemon {
+		t.Error("another daemon was started for a change of limits")
+	}
+	s.configure(byDevice)
+	if seen := s.await(byDevice); s.pid() == daemon || seen.Restarts != 0 {
+		t.Errorf("the daemon was not replaced to remove the limit of one device: %+v", seen)
+	}
+}
+
+// A limit of one device that the driver refuses is found at its position.
+func TestSupervisorReadsLimitsOfDevicesBack(t *testing.T) {
+	s := newStage(t)
+	s.configure(byDevice)
+	s.await(byDevice)
+	if err := os.WriteFile(filepath.Join(s.dir, "ignore"), []byte("set_default_device_pinned_mem_limit"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := byDevice
+	other.DeviceMemoryBytes = "1073741824,0,5368709120"
+	s.configure(other)
+	eventually(t, "the refusal is reported", func() bool {
+		seen, serves := s.observe()
+		return serves && seen.Config == byDevice && strings.Contains(seen.LastError, `set_default_device_pinned_mem_limit 2 5120M: the daemon has "3G" instead of "5G"`)
+	})
+}
+
+// An agent or supervisor of the release before reads one limit as it always did, and ignores limits by device.
+func TestConfigurationForEarlierReleases(t *testing.T) {
+	for name, test := range map[string]struct {
+		c    configuration
+		want string
+	}{
+		"one limit":        {limited, `{"name":"mps-gpu","gpu":"gpu","visible":"GPU-1,GPU-2","activeThreadPercentage":40,"pinnedMemoryBytes":3221226472}`},
+		"limits by device": {byDevice, `{"name":"mps-claim","claimUID":"claim","visible":"GPU-1,GPU-2,GPU-3","deviceMemoryBytes":"1073741824,0,3221226472"}`},
+	} {
+		if got, err := json.Marshal(test.c); err != nil || string(got) != test.want {
+			t.Errorf("%s: %s, %v, want %s", name, got, err, test.want)
+		}
 	}
 }
 
@@ -561,6 +637,19 @@ func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 	wider.ActiveThreadPercentage, wider.PinnedMemoryBytes = 0, 700*mebibyte
 	s.configure(wider)
 	s.await(wider)
+	different := wider
+	different.PinnedMemoryBytes, different.DeviceMemoryBytes = 0, "734003200,2147483648"
+	s.configure(different)
+	s.await(different)
+	if got, err := d.command(t.Context(), "get_default_device_pinned_mem_limit 1"); err != nil || got != "2G" {
+		t.Errorf("the limit of the second device: %q, %v, want 2G", got, err)
+	}
+	if _, err := d.command(t.Context(), "set_default_device_pinned_mem_limit "+gputest.UUID("node1", 1)+" 1G"); err != nil {
+		t.Error(err)
+	}
+	if got, err := d.command(t.Context(), "get_default_device_pinned_mem_limit 1"); err != nil || got != "2G" {
+		t.Errorf("the limit of the second device, after one by its UUID: %q, %v, want 2G", got, err)
+	}
 	none := limit{what: "device_pinned_mem_limit", device: "2", value: "1024M", shown: "1G"}
 	if err := d.setLimit(t.Context(), none, ""); err == nil || !strings.Contains(err.Error(), `has "" instead of "1G"`) {
 		t.Errorf("a device that the daemon does not serve: %v", err)

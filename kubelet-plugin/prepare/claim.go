@@ -56,6 +56,9 @@ type Wanted struct {
 	// Interval is the time slice in effect for the device, decided when it is prepared; empty if no claim requested one. It differs from the
 	// Settings if an earlier claim of the GPU requested another one.
 	Interval string
+	// DaemonByLimit is set for a device of a record of a release in which one MPS daemon of a claim served only GPUs with the same memory limit: the claim
+	// keeps its daemons, because its containers are their clients.
+	DaemonByLimit bool
 }
 
 // validate returns an error if the agent can never prepare such a device, regardless of the node's state.

@@ -115,6 +115,12 @@ var scenarios = map[string]scenario{
 			return claim("a", w.whole(0).served(50), w.whole(1).served(50))
 		},
 	},
+	"whole GPUs with one daemon and different limits": {
+		machine: "h100x2",
+		claim: func(w *world) Claim {
+			return claim("a", w.whole(0).served(50).limited(1<<30), w.whole(1).served(50).limited(2<<30))
+		},
+	},
 	"slices with daemons of their own": {
 		machine: "h100x2",
 		claim: func(w *world) Claim {

@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,9 @@ type Daemon struct {
 	ActiveThreadPercentage int
 	// PinnedMemoryBytes bounds every client's memory on each device; 0 is no limit.
 	PinnedMemoryBytes int64
+	// DeviceMemoryBytes bounds every client's memory where the limits of the devices differ: one number per device of Visible, in its order, separated by
+	// commas; 0 is no limit. PinnedMemoryBytes is 0 then. It is empty if all devices have one limit.
+	DeviceMemoryBytes string
 }
 
 // DaemonFolders are the host folders through which clients reach a daemon.
@@ -88,9 +92,9 @@ func (r Record) exclusive(gpuName string) bool {
 }
 
 // daemonOf returns the name of the daemon that serves the device at the position; empty without one.
-// GPUs that are shared through MPS have one daemon each. A claim's own daemon serves all its whole GPUs
-// that have the same limits, since a process uses one daemon only; a daemon of MIG serves one device,
-// as MPS demands.
+// GPUs that are shared through MPS have one daemon each. A claim's own daemon serves all its whole GPUs,
+// since a process uses one daemon only, unless their thread percentages differ, of which a daemon has
+// one; a daemon of MIG serves one device, as MPS demands.
 func (r Record) daemonOf(i int) string {
 	w := r.Wanted[i]
 	switch {
@@ -102,10 +106,19 @@ func (r Record) daemonOf(i int) string {
 		return ""
 	case w.Use.Shape == gpu.Whole:
 		i = slices.IndexFunc(r.Wanted, func(first Wanted) bool {
-			return first.Use.Shape == gpu.Whole && !first.Admin && first.Settings.MPS == w.Settings.MPS
+			return first.Use.Shape == gpu.Whole && !first.Admin && first.sharesDaemon(w)
 		})
 	}
 	return "mps-" + r.UID + "-" + strconv.Itoa(i)
+}
+
+// sharesDaemon reports whether one daemon of a claim serves both whole GPUs. Their memory limits may differ, because a daemon has them by device.
+func (w Wanted) sharesDaemon(other Wanted) bool {
+	a, b := w.Settings.MPS, other.Settings.MPS
+	if !w.DaemonByLimit {
+		a.PinnedMemoryBytes, b.PinnedMemoryBytes = 0, 0
+	}
+	return a == b
 }
 
 // daemons returns the names of the daemons that serve the claim, in the order of its devices.
@@ -131,35 +144,54 @@ func servesActiveClaim(records []Record, name string) bool {
 // for all, and the other claims' limits are only in the environment of their containers.
 func (x *execution) daemon(name string) Daemon {
 	d := Daemon{Name: name}
-	var visible []string
+	memory := map[string]int64{} // by UUID
 	for i, w := range x.record.Wanted {
-		switch {
-		case x.record.daemonOf(i) != name:
+		if x.record.daemonOf(i) != name {
 			continue
-		case w.Use.Shape == gpu.MIG:
-			visible = append(visible, x.live[place{w.Use.GPU, w.Use.Placement}].UUID)
-		default:
-			visible = append(visible, x.view.on(w.Use.GPU).UUID)
 		}
 		if w.Use.Shape == gpu.MPS {
 			d.GPU = w.Use.GPU
 		} else {
 			d.ClaimUID = x.record.UID
 		}
-		d.ActiveThreadPercentage, d.PinnedMemoryBytes = w.limits()
+		d.ActiveThreadPercentage, memory[x.uuid(w)] = w.limits()
 	}
-	slices.Sort(visible)
-	d.Visible = strings.Join(slices.Compact(visible), ",")
 	for _, r := range append(activeRecords(x.view.others), x.record) {
 		for i, w := range r.Wanted {
 			if r.daemonOf(i) == name {
-				percentage, memory := w.limits()
+				percentage, bytes := w.limits()
 				d.ActiveThreadPercentage = looserLimit(d.ActiveThreadPercentage, percentage)
-				d.PinnedMemoryBytes = looserLimit(d.PinnedMemoryBytes, memory)
+				memory[x.uuid(w)] = looserLimit(memory[x.uuid(w)], bytes)
 			}
 		}
 	}
+	visible := slices.Sorted(maps.Keys(memory))
+	d.Visible = strings.Join(visible, ",")
+	d.limitMemory(visible, memory)
 	return d
+}
+
+// uuid returns the UUID of a device that a daemon serves.
+func (x *execution) uuid(w Wanted) string {
+	if w.Use.Shape == gpu.MIG {
+		return x.live[place{w.Use.GPU, w.Use.Placement}].UUID
+	}
+	return x.view.on(w.Use.GPU).UUID
+}
+
+// limitMemory sets the memory limits of the visible devices, by UUID.
+func (d *Daemon) limitMemory(visible []string, memory map[string]int64) {
+	var texts []string
+	for _, uuid := range visible {
+		texts = append(texts, strconv.FormatInt(memory[uuid], 10))
+	}
+	if len(slices.Compact(slices.Clone(texts))) > 1 {
+		d.DeviceMemoryBytes = strings.Join(texts, ",")
+		return
+	}
+	for _, bytes := range memory {
+		d.PinnedMemoryBytes = bytes
+	}
 }
 
 // looserLimit returns the larger limit; 0 is no limit.

@@ -220,6 +220,12 @@ func (w *walk) end(t *rapid.T) {
 	}
 }
 
+// limitedPair returns a claim of both GPUs under MPS, each with any memory limit or none.
+func (w *walk) limitedPair(t *rapid.T, name string) Claim {
+	limit := rapid.SampledFrom([]int64{0, 1 << 30, 2 << 30})
+	return claim(name, w.whole(1).served(20).limited(limit.Draw(t, "limit of GPU 1")), w.whole(0).served(20).limited(limit.Draw(t, "limit of GPU 0")))
+}
+
 // TestRandomHistory walks through random histories of claims that compete, agents that die, calls that
 // fail, busy and lost GPUs, an administrator at work and reboots.
 func TestRandomHistory(t *testing.T) {
@@ -239,6 +245,7 @@ func TestRandomHistory(t *testing.T) {
 			claim("half", w.share(1, gpu.MPS, 40, 50)), claim("quarter", w.share(1, gpu.MPS, 20, 25), w.share(0, gpu.TimeShare, 1, 0)),
 			claim("any", w.share(1, gpu.MPS, 10, 0)), claim("more", w.share(1, gpu.MPS, 40, 50)),
 			claim("served", w.whole(1).served(30)), claim("slices", w.slice(1, 19, 0).served(0), w.slice(0, 19, 1)),
+			w.limitedPair(rt, "pair-limited"), claim("slices-limited", w.slice(0, 19, 2).served(0).limited(1<<30), w.slice(1, 19, 3).served(0).limited(2<<30)),
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"prepare":   w.prepare,

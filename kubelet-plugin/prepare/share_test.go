@@ -3,7 +3,10 @@ package prepare
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -130,7 +133,7 @@ func TestDaemonBounds(t *testing.T) {
 	}
 }
 
-// TestPrivateDaemons shows which devices of a claim share a daemon: whole GPUs with the same limits do.
+// TestPrivateDaemons shows which devices of a claim share a daemon: whole GPUs with the same thread percentage do.
 func TestPrivateDaemons(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a30x4l40sx4")
@@ -149,6 +152,64 @@ func TestPrivateDaemons(t *testing.T) {
 	slices.Sort(uuids)
 	if got := w.fleet.daemons[want[1]].Visible; got != uuids[0]+","+uuids[1] {
 		t.Errorf("%s serves %s, want %q", want[1], got, uuids)
+	}
+}
+
+// TestDaemonHasLimitsByDevice checks that whole GPUs of a claim with different memory limits share a daemon, which has the limit of each at its position.
+func TestDaemonHasLimitsByDevice(t *testing.T) {
+	t.Parallel()
+	const gi = 1 << 30
+	for name, test := range map[string]struct {
+		limits []int64
+		// all is the limit of all devices, other that of each in the order of the limits.
+		all   int64
+		other bool
+	}{
+		"one limit":   {limits: []int64{gi, gi, gi}, all: gi},
+		"no limit":    {limits: []int64{0, 0, 0}},
+		"two limits":  {limits: []int64{gi, 2 * gi, gi}, other: true},
+		"all differ":  {limits: []int64{3 * gi, 2 * gi, gi}, other: true},
+		"one has one": {limits: []int64{0, 0, gi}, other: true},
+	} {
+		w := newWorld(t, "a30x4l40sx4")
+		c, byUUID := Claim{Ref: ref("a")}, map[string]int64{}
+		for i, limit := range test.limits {
+			c.Wanted = append(c.Wanted, w.whole(4+i).served(20).limited(limit))
+			byUUID[w.node.GPUs[4+i].UUID] = limit
+		}
+		want := Daemon{Name: "mps-uid-a-0", ClaimUID: "uid-a", ActiveThreadPercentage: 20, PinnedMemoryBytes: test.all}
+		uuids := slices.Sorted(maps.Keys(byUUID))
+		want.Visible = strings.Join(uuids, ",")
+		if test.other {
+			want.DeviceMemoryBytes = fmt.Sprintf("%d,%d,%d", byUUID[uuids[0]], byUUID[uuids[1]], byUUID[uuids[2]])
+		}
+		p := w.process(t, nil)
+		for range 2 { // also when kubelet calls again
+			answers := mustPrepare(t, p, c)
+			for i, a := range answers {
+				if a.Daemon.Name != want.Name || a.Daemon.PinnedMemoryBytes != test.limits[i] {
+					t.Errorf("%s: device %d has %+v", name, i, a.Daemon)
+				}
+			}
+			if diff := cmp.Diff(want, w.fleet.daemons[want.Name].Daemon); diff != "" || len(w.fleet.daemons) != 1 {
+				t.Errorf("%s: %d daemons (-want +got):\n%s", name, len(w.fleet.daemons), diff)
+			}
+		}
+		mustUnprepare(t, p, c)
+		clean(t, w)
+	}
+}
+
+// TestDaemonsOfEarlierRecords checks that GPUs of a record of a release with one memory limit per daemon keep their daemons.
+func TestDaemonsOfEarlierRecords(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "a30x4l40sx4")
+	r := with(StatePrepared, claim("a", w.whole(4).served(20).limited(1<<30), w.whole(5).served(20).limited(2<<30), w.whole(6).served(20).limited(1<<30)))
+	for i := range r.Wanted {
+		r.Wanted[i].DaemonByLimit = true
+	}
+	if diff := cmp.Diff([]string{"mps-uid-a-0", "mps-uid-a-1"}, r.daemons()); diff != "" || r.daemonOf(2) != "mps-uid-a-0" {
+		t.Errorf("daemons (-want +got):\n%s", diff)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -323,6 +324,12 @@ func (w Wanted) served(percentage int) Wanted {
 	return w
 }
 
+// limited returns the device with a memory limit of its clients.
+func (w Wanted) limited(bytes int64) Wanted {
+	w.Settings.MPS.PinnedMemoryBytes = bytes
+	return w
+}
+
 func claim(name string, wanted ...Wanted) Claim { return Claim{Ref: ref(name), Wanted: wanted} }
 
 // Rules.
@@ -465,10 +472,29 @@ func (w *world) served(r Record, i int) []string {
 		return []string{fmt.Sprintf("claim %s: spec of %s has limits %v", r.Ref, want.Device, spec.Daemon)}
 	case want.Use.Shape == gpu.MIG && !strings.Contains(d.Visible, spec.Instance.UUID), want.Use.Shape != gpu.MIG && !strings.Contains(d.Visible, uuid):
 		return []string{fmt.Sprintf("claim %s: daemon %s serves %s", r.Ref, name, d.Visible)}
-	case looserLimit(d.ActiveThreadPercentage, percentage) != d.ActiveThreadPercentage || looserLimit(d.PinnedMemoryBytes, memory) != d.PinnedMemoryBytes:
+	case looserLimit(d.ActiveThreadPercentage, percentage) != d.ActiveThreadPercentage || looserLimit(d.memoryOf(want, spec), memory) != d.memoryOf(want, spec):
 		return []string{fmt.Sprintf("claim %s: daemon %s allows less than the claim has: %v", r.Ref, name, d)}
+	case want.Use.Shape != gpu.MPS && d.memoryOf(want, spec) != memory:
+		return []string{fmt.Sprintf("claim %s: daemon %s allows %s more memory than the claim has: %v", r.Ref, name, want.Device, d)}
 	}
 	return nil
+}
+
+// memoryOf returns the daemon's limit of the device.
+func (d *daemon) memoryOf(w Wanted, spec Prepared) int64 {
+	uuid := spec.GPU.UUID
+	if w.Use.Shape == gpu.MIG {
+		uuid = spec.Instance.UUID
+	}
+	if d.DeviceMemoryBytes == "" {
+		return d.PinnedMemoryBytes
+	}
+	limits := strings.Split(d.DeviceMemoryBytes, ",")
+	bytes, err := strconv.ParseInt(limits[slices.Index(strings.Split(d.Visible, ","), uuid)], 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return bytes
 }
 
 // litter names what is left after the last claim ended, except what other programs made.
