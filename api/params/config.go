@@ -28,6 +28,9 @@ type Config interface {
 	// apply applies the entry to the settings. Tessera's kinds change the settings whose fields the entry has and keep the
 	// others; NVIDIA's kinds replace all settings.
 	apply(*Settings)
+	// perDevice returns the memory limits by device. It is false if the entry does not change the settings of the MPS daemon, so that the limits of an
+	// earlier entry stay.
+	perDevice() (map[string]Memory, bool)
 }
 
 // GPUConfig is the parameters of a whole or shared GPU.
@@ -100,6 +103,9 @@ func (c *GPUConfig) requestPaths() (timeSlice, mps *field.Path) {
 }
 
 func (c *MIGConfig) requestPaths() (timeSlice, mps *field.Path) { return nil, c.MPS.path() }
+
+func (c *GPUConfig) perDevice() (map[string]Memory, bool) { return nil, c.MPS != nil }
+func (c *MIGConfig) perDevice() (map[string]Memory, bool) { return nil, c.MPS != nil }
 
 // path returns the path of the field mps; nil if m is nil.
 func (m *MPS) path() *field.Path {

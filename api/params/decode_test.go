@@ -117,6 +117,9 @@ func TestDecodeRefuses(t *testing.T) {
 	mps := func(fields string) string { return of("MIGConfig", `,"mps":{`+fields+`}`) }
 	strategy := func(fields string) string { return nvidia("GpuConfig", `,"sharing":{"strategy":`+fields+`}`) }
 	limit := func(value string) string { return mps(`"pinnedMemoryLimit":` + value) }
+	perDevice := func(kind, limits string) string {
+		return nvidia(kind, `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultPerDevicePinnedMemoryLimit":`+limits+`}}`)
+	}
 	tests := map[string]struct{ raw, want string }{
 		"nothing":                   {"", `apiVersion "", kind "": ` + types},
 		"null":                      {"null", `apiVersion "", kind "": ` + types},
@@ -168,7 +171,14 @@ func TestDecodeRefuses(t *testing.T) {
 		"NVIDIA: time-slicing with MPS": {strategy(`"MPS","timeSlicingConfig":{}`), "sharing.timeSlicingConfig: Forbidden: is only for strategy TimeSlicing"},
 		"NVIDIA: too many percent":      {strategy(`"MPS","mpsConfig":{"defaultActiveThreadPercentage":101}`), "sharing.mpsConfig.defaultActiveThreadPercentage: Invalid value: 101: must be a whole number from 0 to 100"},
 		"NVIDIA: too little memory":     {strategy(`"MPS","mpsConfig":{"defaultPinnedDeviceMemoryLimit":"1Ki"}`), "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit: Invalid value: \"1Ki\": " + memory},
-		"NVIDIA: limits per device":     {strategy(`"MPS","mpsConfig":{"defaultPerDevicePinnedMemoryLimit":{"0":"5Gi"}}`), "sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit: Forbidden: is not offered: all devices of one MPS daemon have one limit: set defaultPinnedDeviceMemoryLimit"},
+		"NVIDIA: a position and a sign": {perDevice("GpuConfig", `{"+1":"5Gi"}`), `sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit[+1]: Invalid value: "+1": the key must be the position of a GPU`},
+		"NVIDIA: two forms of a key":    {perDevice("GpuConfig", `{"00":"5Gi"}`), `defaultPerDevicePinnedMemoryLimit[00]: Invalid value: "00": the key must be`},
+		"NVIDIA: a newline in a key":    {perDevice("GpuConfig", `{"0\n":"5Gi"}`), `defaultPerDevicePinnedMemoryLimit[0\n]: Invalid value`},
+		"NVIDIA: too little for one":    {perDevice("GpuConfig", `{"0":"5Gi","1":"1M"}`), `defaultPerDevicePinnedMemoryLimit[1]: Invalid value: "1M": ` + memory},
+		"NVIDIA: none for one":          {perDevice("GpuConfig", `{"0":null}`), `defaultPerDevicePinnedMemoryLimit[0]: Invalid value: null: ` + memory},
+		"NVIDIA: a list of limits":      {perDevice("GpuConfig", `["5Gi"]`), `defaultPerDevicePinnedMemoryLimit: Invalid value: "[]interface {}": must be an object with at most 64 keys`},
+		"NVIDIA: the UUID of a MIG":     {perDevice("MigDeviceConfig", `{"`+uuids[0]+`":"5Gi"}`), "the key must be the position of a device among those that the entry applies to, in the order of the allocation, such as 0; a MIG device has no UUID before it is prepared"},
+		"NVIDIA: a key twice":           {perDevice("GpuConfig", `{"0":"5Gi","0":"6Gi"}`), `duplicate field "sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit.0"`},
 		"NVIDIA: users in words":        {strategy(`"MPS","mpsConfig":{"multiUser":"yes"}`), "sharing.mpsConfig.multiUser: Invalid value: \"yes\": must be true or false"},
 		"NVIDIA: time slices on MIG":    {nvidia("MigDeviceConfig", `,"sharing":{"strategy":"TimeSlicing","timeSlicingConfig":{}}`), "sharing.timeSlicingConfig: Forbidden: unknown field: the fields are strategy, mpsConfig"},
 		"an unknown extra":              {of("GPUConfig", `,"devices":["nvlink"]`), `devices: Invalid value: ["nvlink"]: must be a list of some of gds, gdrcopy, rdma, each at most once`},
@@ -224,7 +234,7 @@ func shape(fields []Field) map[string]any {
 	for _, f := range fields {
 		if f.Type == Object {
 			names[f.Name] = shape(f.Fields)
-		} else if f.Type != Refused {
+		} else {
 			names[f.Name] = f.Type.String()
 		}
 	}
@@ -237,6 +247,9 @@ func shapeOf(typ reflect.Type) any {
 	}
 	if typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.String {
 		return Choices.String()
+	}
+	if typ.Kind() == reflect.Map && typ.Elem() == reflect.TypeFor[Memory]() {
+		return Sizes.String()
 	}
 	if typ.Kind() != reflect.Struct {
 		scalars := map[reflect.Kind]string{reflect.Int: Number.String(), reflect.Bool: Truth.String(), reflect.Int64: Size.String(), reflect.String: Choice.String()}

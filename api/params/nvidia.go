@@ -71,6 +71,9 @@ type NVIDIAMPS struct {
 	ActiveThreadPercentage *int `json:"defaultActiveThreadPercentage,omitempty"`
 	// PinnedMemoryLimit is the device memory that a client may allocate on each device; absent means no limit.
 	PinnedMemoryLimit *Memory `json:"defaultPinnedDeviceMemoryLimit,omitempty"`
+	// PerDevice are limits of single devices instead of PinnedMemoryLimit. The key is the position of a device among those that the entry applies to, or
+	// the UUID of a GPU.
+	PerDevice map[string]Memory `json:"defaultPerDevicePinnedMemoryLimit,omitempty"`
 	// MultiUser has no effect: a daemon always serves clients of several users at the same time.
 	MultiUser *bool `json:"multiUser,omitempty"`
 }
@@ -137,6 +140,30 @@ func (c *NVIDIAMIGConfig) apply(s *Settings) {
 }
 
 func (*NVIDIAVFIOConfig) apply(s *Settings) { *s = Settings{} }
+
+func (c *NVIDIAGPUConfig) perDevice() (map[string]Memory, bool) {
+	if c.Sharing == nil {
+		return nil, true
+	}
+	return c.Sharing.perDevice(), true
+}
+
+func (c *NVIDIAMIGConfig) perDevice() (map[string]Memory, bool) {
+	if c.Sharing == nil {
+		return nil, true
+	}
+	return c.Sharing.perDevice(), true
+}
+
+func (*NVIDIAVFIOConfig) perDevice() (map[string]Memory, bool) { return nil, true }
+
+// perDevice returns the memory limits by device; nil if there are none.
+func (s *NVIDIAMIGSharing) perDevice() map[string]Memory {
+	if s.MPSConfig == nil {
+		return nil
+	}
+	return s.MPSConfig.PerDevice
+}
 
 // mps returns the settings of the claim's MPS daemon; the zero value if the strategy is not MPS.
 func (s *NVIDIAMIGSharing) mps() MPSSettings {

@@ -27,6 +27,19 @@ func opaque(driver, raw string) resourceapi.DeviceConfiguration {
 	return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: runtime.RawExtension{Raw: []byte(raw)}}}
 }
 
+// resolveOne returns the settings of the only device of a claim.
+func resolveOne(configs []resourceapi.DeviceAllocationConfiguration, driver, request string, shape gpu.Shape) (Settings, error) {
+	d := Device{Request: request, Shape: shape}
+	if shape != gpu.MIG {
+		d.UUID = uuids[0]
+	}
+	settings, err := Resolve(configs, driver, []Device{d})
+	if err != nil {
+		return Settings{}, err
+	}
+	return settings[0], nil
+}
+
 func TestResolve(t *testing.T) {
 	t.Parallel()
 	foreign := fromClaim(`{"kind":"Anything"`)
@@ -77,7 +90,10 @@ func TestResolve(t *testing.T) {
 		"MIG parameters under MPS":        {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("MIGConfig", `,"mps":{}`))}, "a", gpu.MPS, ""},
 	}
 	for name, test := range tests {
-		got, err := Resolve(test.configs, driver, test.request, test.shape)
+		got, err := resolveOne(test.configs, driver, test.request, test.shape)
+		if checked := Check(test.configs, driver, test.request, test.shape); (checked == nil) != (err == nil) {
+			t.Errorf("%s: Check: %v", name, checked)
+		}
 		switch {
 		case test.want == "" && err != nil, test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
 			t.Errorf("%s: %v, want %q", name, err, test.want)
@@ -122,7 +138,7 @@ func TestPrecedence(t *testing.T) {
 		for i := range configs {
 			configs[i].Opaque.Driver = nvidiaDriver
 		}
-		got, err := Resolve(configs, nvidiaDriver, "a", test.shape)
+		got, err := resolveOne(configs, nvidiaDriver, "a", test.shape)
 		if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -135,7 +151,7 @@ func TestClassGoesFirst(t *testing.T) {
 	t.Parallel()
 	configs := []resourceapi.DeviceAllocationConfiguration{fromClaim("{}"), fromClass("[]")}
 	for range 2 {
-		if _, err := Resolve(configs, driver, "a", gpu.Whole); err == nil || !strings.Contains(err.Error(), "DeviceClass config 0") {
+		if _, err := resolveOne(configs, driver, "a", gpu.Whole); err == nil || !strings.Contains(err.Error(), "DeviceClass config 0") {
 			t.Errorf("%v, want the class's entry first", err)
 		}
 		slices.Reverse(configs)
@@ -162,7 +178,7 @@ func TestConfigs(t *testing.T) {
 	if diff := cmp.Diff(want, Configs(claim)); diff != "" {
 		t.Errorf("allocated (-want +got):\n%s", diff)
 	}
-	if _, err := Resolve(Configs(claim), driver, "a", gpu.MIG); err == nil {
+	if _, err := resolveOne(Configs(claim), driver, "a", gpu.MIG); err == nil {
 		t.Error("GPU parameters for a named MIG request are accepted")
 	}
 }
@@ -185,7 +201,7 @@ func FuzzResolve(f *testing.F) {
 			}
 		}
 		shape := gpu.Shape(number)
-		got, err := Resolve(configs, nvidiaDriver, request, shape)
+		got, err := resolveOne(configs, nvidiaDriver, request, shape)
 		if err != nil && got != (Settings{}) {
 			t.Errorf("%+v together with %v", got, err)
 		}
@@ -215,13 +231,13 @@ func TestResolveExtras(t *testing.T) {
 		"of slices":     {fromClass(of("MIGConfig", `,"devices":["gdrcopy"]`)), ExtrasOf(GDS, RDMA)},
 	}
 	for name, test := range tests {
-		settings, err := Resolve([]resourceapi.DeviceAllocationConfiguration{both, test.entry}, driver, "a", gpu.Whole)
+		settings, err := resolveOne([]resourceapi.DeviceAllocationConfiguration{both, test.entry}, driver, "a", gpu.Whole)
 		if err != nil || settings.Extras != test.want {
 			t.Errorf("%s: %v, %v, want %v", name, settings.Extras.List(), err, test.want.List())
 		}
 	}
 	for _, claim := range []string{of("GPUConfig", `,"devices":["gdrcopy"]`), of("MIGConfig", `,"devices":["rdma"]`)} {
-		settings, err := Resolve([]resourceapi.DeviceAllocationConfiguration{both, fromClaim(claim)}, driver, "a", gpu.Whole)
+		settings, err := resolveOne([]resourceapi.DeviceAllocationConfiguration{both, fromClaim(claim)}, driver, "a", gpu.Whole)
 		if err == nil || !strings.Contains(err.Error(), `claim config 0 for request "a"`) || settings != (Settings{}) {
 			t.Errorf("%s: %v, %v, want a refusal", claim, settings.Extras.List(), err)
 		}

@@ -26,8 +26,10 @@ type Field struct {
 	Type Type
 	// Values are the permitted texts of a Choice or of the elements of a Choices.
 	Values []string
-	// Least and Most are the inclusive bounds of a Number, and of a Size in bytes.
+	// Least and Most are the inclusive bounds of a Number, and of a Size or the values of Sizes in bytes.
 	Least, Most int64
+	// Keys are the permitted keys of Sizes.
+	Keys Keys
 	// Fields are those of an Object.
 	Fields []Field
 	// Required fields must be present in their object.
@@ -60,14 +62,14 @@ const (
 	Truth
 	// Size is an amount of memory: a text such as 512Mi, or a whole number of bytes.
 	Size
-	// Refused is the type of a field that is recognized but never accepted; Effect describes the alternative.
-	Refused
+	// Sizes is an object with at most MostKeys keys of the field's Keys, each with a Size.
+	Sizes
 )
 
-// String returns the name of the JSON type; "none" for Refused.
+// String returns the name of the JSON type.
 func (t Type) String() string {
 	switch t {
-	case Object:
+	case Object, Sizes:
 		return "object"
 	case Choice, Size:
 		return "string"
@@ -77,10 +79,29 @@ func (t Type) String() string {
 		return "integer"
 	case Truth:
 		return "boolean"
-	case Refused:
-		return "none"
 	}
 	return fmt.Sprintf("type-%d", int(t))
+}
+
+// Keys are the permitted keys of Sizes: the regular expression that a key must match, and a description for messages.
+type Keys struct{ Pattern, Demand string }
+
+// MostKeys is the maximum number of keys of Sizes. A claim has at most 32 devices.
+const MostKeys = 64
+
+// The keys of limits by device. A position is written without sign and leading zeros, so that each has one form.
+const (
+	positionPattern = `0|[1-9][0-9]{0,2}`
+	uuidPattern     = `GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`
+)
+
+// gpuKeys returns the keys of limits by whole GPU, and migKeys those by MIG device.
+func gpuKeys() Keys {
+	return Keys{"^(" + positionPattern + "|" + uuidPattern + ")$", "the position of a GPU among those that the entry applies to, in the order of their UUIDs, such as 0, or the UUID of a GPU"}
+}
+
+func migKeys() Keys {
+	return Keys{"^(" + positionPattern + ")$", "the position of a device among those that the entry applies to, in the order of the allocation, such as 0; a MIG device has no UUID before it is prepared"}
 }
 
 // The bounds of an amount of memory in bytes. MPS counts in megabytes, and no GPU has a pebibyte.
@@ -108,10 +129,22 @@ func (f Field) Demand() string {
 		return "must be true or false"
 	case Size:
 		return fmt.Sprintf("must be an amount of memory from %s to %s, such as 512Mi or 4Gi", amount(f.Least), amount(f.Most))
-	case Refused:
-		return "is not offered: " + f.Effect
+	case Sizes:
+		return fmt.Sprintf("must be an object with at most %d keys: each key must be %s; each value %s", MostKeys, f.Keys.Demand, f.EntryDemand())
 	}
 	return "must be " + f.Type.String()
+}
+
+// KeyDemand describes the permitted keys of Sizes. It is the end of the message about a key.
+func (f Field) KeyDemand() string { return "the key must be " + f.Keys.Demand }
+
+// EntryDemand describes the permitted values of Sizes. It is the end of the message about the value of a key.
+func (f Field) EntryDemand() string { return f.Value().Demand() }
+
+// Value returns the field of one value of Sizes.
+func (f Field) Value() Field {
+	f.Type = Size
+	return f
 }
 
 // Known lists the fields of an object. It is the end of the message about an unknown field.
@@ -157,12 +190,12 @@ func Kinds() []Kind {
 					Name: "timeSlicingConfig", Type: Object, Fields: []Field{interval}, When: &Condition{"strategy", TimeSlicingStrategy},
 					Effect: "sets the GPU's time slice",
 				},
-				nvidiaMPS(),
+				nvidiaMPS(gpuKeys()),
 			)},
 		},
 		{
 			APIVersion: NVIDIAAPIVersion, Name: NVIDIAMIGConfigKind, Driver: v1alpha1.NVIDIADriverName, For: "MIG devices",
-			Fields: []Field{sharing(nvidiaMPS())},
+			Fields: []Field{sharing(nvidiaMPS(migKeys()))},
 		},
 		{
 			APIVersion: NVIDIAAPIVersion, Name: NVIDIAVFIOConfigKind, Driver: v1alpha1.NVIDIADriverName, For: "GPUs for virtual machines",
@@ -215,8 +248,8 @@ func sharing(configs ...Field) Field {
 	}
 }
 
-// nvidiaMPS returns the field mpsConfig of NVIDIA's kinds.
-func nvidiaMPS() Field {
+// nvidiaMPS returns the field mpsConfig of NVIDIA's kinds; keys are those of limits by device.
+func nvidiaMPS(keys Keys) Field {
 	return Field{
 		Name: "mpsConfig", Type: Object, When: &Condition{"strategy", MPSStrategy}, Effect: "limits the clients of the claim's MPS daemon",
 		Fields: []Field{
@@ -229,8 +262,8 @@ func nvidiaMPS() Field {
 				Effect: "the device memory that each client may allocate on each device",
 			},
 			{
-				Name: "defaultPerDevicePinnedMemoryLimit", Type: Refused,
-				Effect: "all devices of one MPS daemon have one limit: set defaultPinnedDeviceMemoryLimit",
+				Name: perDeviceField, Type: Sizes, Keys: keys, Least: leastPinned, Most: mostPinned, Unit: "bytes", Default: "none",
+				Effect: "the device memory that each client may allocate on single devices, instead of defaultPinnedDeviceMemoryLimit",
 			},
 			{Name: "multiUser", Type: Truth, Default: "true", Effect: "none: clients of several users always run under a daemon at the same time"},
 		},

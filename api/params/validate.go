@@ -51,14 +51,13 @@ func validateObject(at *field.Path, source resourceapi.AllocationConfigSource, f
 
 // validate returns the errors of a value that is not null.
 func (f Field) validate(at *field.Path, source resourceapi.AllocationConfigSource, value any) field.ErrorList {
-	if f.Type == Refused {
-		return field.ErrorList{field.Forbidden(at, f.Demand())}
-	}
 	object, isObject := value.(map[string]any)
 	switch {
 	case f.Type == Object && isObject:
 		return validateObject(at, source, f.Fields, object)
-	case f.Type == Object:
+	case f.Type == Sizes && isObject && len(object) <= MostKeys:
+		return f.validateSizes(at, object)
+	case f.Type == Object, f.Type == Sizes:
 		return field.ErrorList{field.Invalid(at, fmt.Sprintf("%T", value), f.Demand())}
 	case f.permits(value):
 		return nil
@@ -66,7 +65,22 @@ func (f Field) validate(at *field.Path, source resourceapi.AllocationConfigSourc
 	return field.ErrorList{field.Invalid(at, value, f.Demand())}
 }
 
-// permits reports whether a field that is not an Object may have the value.
+// validateSizes returns the errors of the keys and values of Sizes. Each names the key.
+func (f Field) validateSizes(at *field.Path, value map[string]any) field.ErrorList {
+	var errs field.ErrorList
+	keys := regexp.MustCompile(f.Keys.Pattern)
+	for _, key := range slices.Sorted(maps.Keys(value)) {
+		switch quoted := strconv.Quote(key); {
+		case !keys.MatchString(key):
+			errs = append(errs, field.Invalid(at.Key(quoted[1:len(quoted)-1]), key, f.KeyDemand()))
+		case !f.Value().permits(value[key]):
+			errs = append(errs, field.Invalid(at.Key(key), value[key], f.EntryDemand()))
+		}
+	}
+	return errs
+}
+
+// permits reports whether a field that is neither an Object nor Sizes may have the value.
 func (f Field) permits(value any) bool {
 	switch f.Type {
 	case Choice:
@@ -83,7 +97,7 @@ func (f Field) permits(value any) bool {
 	case Size:
 		n, ok := bytesOf(value)
 		return ok && n >= f.Least && n <= f.Most
-	case Object, Refused:
+	case Object, Sizes:
 	}
 	return false
 }

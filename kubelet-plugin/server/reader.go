@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
@@ -53,7 +54,8 @@ func NewReader(driver string, client kubernetes.Interface, inventory prepare.Inv
 // prepared. Its error is for the claim's user.
 func (r *Reader) Read(object *resourceapi.ResourceClaim) (prepare.Claim, error) {
 	claim := prepare.Claim{Ref: prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name}}
-	node, configs := r.inventory.Node(), params.Configs(object)
+	node := r.inventory.Node()
+	var devices []params.Device
 	for _, result := range object.Status.Allocation.Devices.Results {
 		if result.Driver != r.driver {
 			continue
@@ -62,22 +64,34 @@ func (r *Reader) Read(object *resourceapi.ResourceClaim) (prepare.Claim, error) 
 		if err != nil {
 			return prepare.Claim{}, fmt.Errorf("read claim %s: %w", claim.Ref, err)
 		}
-		settings, err := params.Resolve(configs, r.driver, result.Request, use.Shape)
-		if err != nil {
-			return prepare.Claim{}, fmt.Errorf("read claim %s: %w", claim.Ref, err)
-		}
 		wanted := prepare.Wanted{
-			Result:   prepare.Result{Request: result.Request, Pool: result.Pool, Device: result.Device},
-			Use:      use,
-			Admin:    result.AdminAccess != nil && *result.AdminAccess,
-			Settings: settings,
+			Result: prepare.Result{Request: result.Request, Pool: result.Pool, Device: result.Device},
+			Use:    use,
+			Admin:  result.AdminAccess != nil && *result.AdminAccess,
 		}
 		if result.ShareID != nil {
 			wanted.ShareID = string(*result.ShareID)
 		}
 		claim.Wanted = append(claim.Wanted, wanted)
+		devices = append(devices, deviceOf(result.Request, use, node))
+	}
+	settings, err := params.Resolve(params.Configs(object), r.driver, devices)
+	if err != nil {
+		return prepare.Claim{}, fmt.Errorf("read claim %s: %w", claim.Ref, err)
+	}
+	for i := range claim.Wanted {
+		claim.Wanted[i].Settings = settings[i]
 	}
 	return claim, nil
+}
+
+// deviceOf returns a device for params.Resolve.
+func deviceOf(request string, use gpu.Device, node gpu.Node) params.Device {
+	d := params.Device{Request: request, Shape: use.Shape}
+	if g, err := node.Find(use.GPU); err == nil && use.Shape != gpu.MIG {
+		d.UUID = g.UUID
+	}
+	return d
 }
 
 // Running implements prepare.Claims: the claims of pods that kubelet runs. It makes no request to the API server. If kubelet cannot be

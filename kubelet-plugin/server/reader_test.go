@@ -67,6 +67,65 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestReadLimitsByDevice checks that limits by device find GPUs by their UUID, by which positions are ordered too, and MIG devices by the order of the
+// allocation.
+func TestReadLimitsByDevice(t *testing.T) {
+	const driver = "gpu.nvidia.com"
+	node := gputest.Node(t, "h100x2")
+	var devices []gpu.Device
+	for _, g := range node.GPUs {
+		devices = append(devices, gpu.Device{GPU: g.Name(), Use: gpu.Use{Shape: gpu.Whole}})
+	}
+	slices.SortFunc(devices, func(a, b gpu.Device) int { return strings.Compare(uuidOf(t, node, b), uuidOf(t, node, a)) }) // in descending order
+	second, first := devices[0], devices[1]
+	mig := func(i int) gpu.Device {
+		return gpu.Device{GPU: node.GPUs[0].Name(), Use: gpu.Use{Shape: gpu.MIG, Placement: node.GPUs[0].Geometry.Placements(19)[i]}}
+	}
+	for name, test := range map[string]struct {
+		kind, limits string
+		devices      []gpu.Device
+		want         []int64
+	}{
+		"positions of GPUs":        {"GpuConfig", `{"0":"1Gi","1":"2Gi"}`, []gpu.Device{second, first}, []int64{2 << 30, 1 << 30}},
+		"UUIDs of GPUs":            {"GpuConfig", `{"` + uuidOf(t, node, second) + `":"1Gi"}`, []gpu.Device{second, first}, []int64{1 << 30, 0}},
+		"positions of MIG devices": {"MigDeviceConfig", `{"0":"1Gi","1":"2Gi"}`, []gpu.Device{mig(3), mig(1)}, []int64{1 << 30, 2 << 30}},
+		"too few devices":          {"GpuConfig", `{"2":"1Gi"}`, devices, nil},
+	} {
+		object := allocated("a", node, test.devices...)
+		for i := range object.Status.Allocation.Devices.Results[1:] {
+			object.Status.Allocation.Devices.Results[1+i].Driver = driver
+			object.Status.Allocation.Devices.Results[1+i].Pool = wire.PoolName(node.Name, driver)
+		}
+		raw := `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"` + test.kind + `","sharing":{"strategy":"MPS","mpsConfig":{"defaultPerDevicePinnedMemoryLimit":` + test.limits + `}}}`
+		object.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+			Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: k8sruntime.RawExtension{Raw: []byte(raw)}},
+		}}}
+		got, err := NewReader(driver, nil, inventory(node), nil).Read(object)
+		if test.want == nil {
+			if err == nil || !strings.Contains(err.Error(), "defaultPerDevicePinnedMemoryLimit[2]") || !strings.Contains(err.Error(), "ns/a") {
+				t.Errorf("%s: %v, want an error with the key and the claim's name", name, err)
+			}
+			continue
+		}
+		var limits []int64
+		for _, w := range got.Wanted {
+			limits = append(limits, w.Settings.MPS.PinnedMemoryBytes)
+		}
+		if err != nil || !slices.Equal(limits, test.want) {
+			t.Errorf("%s: limits %v, %v, want %v", name, limits, err, test.want)
+		}
+	}
+}
+
+func uuidOf(t *testing.T, node gpu.Node, d gpu.Device) string {
+	t.Helper()
+	g, err := node.Find(d.GPU)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g.UUID
+}
+
 func TestReadRefuses(t *testing.T) {
 	node := gputest.Node(t, "h100x2")
 	whole := gpu.Device{GPU: node.GPUs[0].Name(), Use: gpu.Use{Shape: gpu.Whole}}

@@ -113,7 +113,7 @@ func (c checker) checkEffective(r request, configs []resourceapi.DeviceAllocatio
 		if selected.driver != "" && selected.driver != driver {
 			continue
 		}
-		if _, err := params.Resolve(configs, driver, r.name, selected.shape); err != nil {
+		if err := params.Check(configs, driver, r.name, selected.shape); err != nil {
 			return []Problem{{Field: r.at, Message: err.Error()}}
 		}
 	}

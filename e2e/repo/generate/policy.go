@@ -55,8 +55,8 @@ type policy struct {
 	variables, validations []rule
 }
 
-// rule is a variable with its name or a validation with its message.
-type rule struct{ label, expression string }
+// rule is a variable with its name, or a validation with its message and optionally an expression for a message with more details.
+type rule struct{ label, expression, detail string }
 
 // renderPolicy returns the policy that checks parameters of the kinds, and its binding.
 func renderPolicy(kinds []params.Kind) string {
@@ -78,11 +78,11 @@ func renderPolicy(kinds []params.Kind) string {
 }
 
 func (p *policy) variable(name, expression string) {
-	p.variables = append(p.variables, rule{name, expression})
+	p.variables = append(p.variables, rule{label: name, expression: expression})
 }
 
 func (p *policy) demand(message, expression string) {
-	p.validations = append(p.validations, rule{message, expression})
+	p.validations = append(p.validations, rule{label: message, expression: expression})
 }
 
 // known requires one of the kinds that the driver accepts.
@@ -133,10 +133,14 @@ func (p *policy) object(kind, prefix, variable string, fields []params.Field) {
 		switch {
 		case f.Required:
 			require(f.Demand(), fmt.Sprintf("has(%s) && %s", value, permits(f, value)))
-		case f.Type == params.Refused:
-			require(f.Demand(), absent)
 		default:
 			require(f.Demand(), absent+" || "+permits(f, value))
+		}
+		if f.Type == params.Sizes {
+			inner := variable + "_" + f.Name
+			p.variable(inner, fmt.Sprintf("variables.%[1]s.filter(o, has(%[2]s) && %[3]s).map(o, %[2]s)", variable, value, permits(f, value)))
+			p.each(fmt.Sprintf("%s: %s%s", kind, prefix, f.Name), inner, f.KeyDemand(), fmt.Sprintf("k.matches('%s')", f.Keys.Pattern))
+			p.each(fmt.Sprintf("%s: %s%s", kind, prefix, f.Name), inner, f.EntryDemand(), permits(f.Value(), "o[k]"))
 		}
 		if f.Type == params.Object {
 			inner := variable + "_" + f.Name
@@ -145,6 +149,16 @@ func (p *policy) object(kind, prefix, variable string, fields []params.Field) {
 			p.object(kind, prefix+f.Name+".", inner, f.Fields)
 		}
 	}
+}
+
+// each requires the condition of each key k of each object o in the variable. The message names the first key that does not have it.
+func (p *policy) each(at, variable, demand, condition string) {
+	p.validations = append(p.validations, rule{
+		label:      fmt.Sprintf("%s: %s", at, demand),
+		expression: fmt.Sprintf("variables.%s.all(o, o.all(k, %s))", variable, condition),
+		detail: fmt.Sprintf("'%[1]s[' + variables.%[2]s.filter(o, !o.all(k, %[3]s)).map(o, o.filter(k, !(%[3]s))[0])[0] + ']: %[4]s'",
+			at, variable, condition, demand),
+	})
 }
 
 // permits returns the condition that the value v, which is not null, is valid for the field.
@@ -164,7 +178,8 @@ func permits(f params.Field, v string) string {
 		return fmt.Sprintf("(type(%[1]s) == int && %[1]s >= %[2]d && %[1]s <= %[3]d) || "+
 			"(type(%[1]s) == string && %[1]s.matches('%[4]s') && quantity(%[1]s).compareTo(quantity('%[5]s')) >= 0 && quantity(%[1]s).compareTo(quantity('%[6]s')) <= 0)",
 			v, f.Least, f.Most, params.SizePattern, quantity(f.Least), quantity(f.Most))
-	case params.Refused:
+	case params.Sizes:
+		return fmt.Sprintf("(type(%[1]s) == map && %[1]s.size() <= %[2]d)", v, params.MostKeys)
 	}
 	return "false"
 }
@@ -192,6 +207,9 @@ func (p *policy) render() string {
 	text.WriteString("  validations:\n")
 	for _, v := range p.validations {
 		fmt.Fprintf(&text, "  - expression: >-\n      %s\n    message: >-\n      %s\n", v.expression, v.label)
+		if v.detail != "" {
+			fmt.Fprintf(&text, "    messageExpression: >-\n      %s\n", v.detail)
+		}
 	}
 	fmt.Fprintf(&text, policyTail, policyName)
 	return text.String()
