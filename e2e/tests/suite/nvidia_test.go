@@ -3,10 +3,12 @@ package suite
 import (
 	"context"
 	"os"
+	"slices"
 	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
@@ -47,6 +49,11 @@ var _ = Describe("In the place of NVIDIA's driver", func() {
 			})
 		}
 		group.Wait()
+		limits, err := watcher.Run(ctx, there, withMemoryLimit("mps-per-device.yaml", "4Gi"))
+		Expect(err).NotTo(HaveOccurred())
+		for _, outcome := range limits {
+			Expect(expect.Compare(outcome, limits)).To(BeEmpty(), "%s", outcome.Subject)
+		}
 		for i, example := range nvidiaExamples {
 			Expect(complaints[i]).To(BeEmpty(), example.File)
 		}
@@ -58,3 +65,15 @@ var _ = Describe("In the place of NVIDIA's driver", func() {
 		Expect(len(nvidiaExamples)).To(BeNumerically(">=", 12))
 	}, atMost)
 })
+
+// withMemoryLimit returns the example with a probe in its containers, which CUDA lets allocate so much memory on the first device: no public image prints that.
+func withMemoryLimit(file, limit string) expect.Example {
+	GinkgoHelper()
+	i := slices.IndexFunc(nvidiaExamples, func(e expect.Example) bool { return e.File == file })
+	Expect(i).To(BeNumerically(">=", 0), file)
+	example := withProbe(nvidiaExamples[i], "sh", "-c", "probe && exec probe --stay 3 share")
+	for i := range example.Subjects {
+		example.Subjects[i].Expectation.Allocates = new(resource.MustParse(limit))
+	}
+	return example
+}
