@@ -2,6 +2,7 @@ package verify
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -114,5 +115,29 @@ func TestParametersOfTheCorpus(t *testing.T) {
 				t.Errorf("%s, %s: refusals without a change of the parameters: %q", c.Name, to.kind.Kind, unchanged)
 			}
 		}
+	}
+}
+
+// TestParametersOfALargeClaim evaluates the policy on as many parameters as a claim can have, within the API server's budget: valid ones, and one with a wrong
+// key in each entry.
+func TestParametersOfALargeClaim(t *testing.T) {
+	judge := compile(t, named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, rendered(t), "parameters.gpu.tessera.dev"), claimTarget)
+	large := corpus.Large()
+	claim, err := large.Claim()
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim.Spec.Devices.Config = slices.Repeat(claim.Spec.Devices.Config, resourceapi.DeviceConfigMaxSize)
+	if got := judge(t, admin, admission.Create, claim, nil); len(got) > 0 {
+		t.Errorf("a large claim: %q", got)
+	}
+	for i := range claim.Spec.Devices.Config {
+		opaque := claim.Spec.Devices.Config[i].Opaque.DeepCopy()
+		opaque.Parameters.Raw = []byte(strings.Replace(string(opaque.Parameters.Raw), `"63":`, `"063":`, 1))
+		claim.Spec.Devices.Config[i].Opaque = opaque
+	}
+	got := judge(t, admin, admission.Create, claim, nil)
+	if want := "defaultPerDevicePinnedMemoryLimit[063]: the key must be the position of a GPU"; len(got) != 1 || !strings.Contains(got[0], want) {
+		t.Errorf("a large claim with wrong keys: %q, want %q", got, want)
 	}
 }

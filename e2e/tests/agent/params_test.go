@@ -125,10 +125,7 @@ func changes(t *testing.T, class *resourceapi.DeviceClass) {
 // large checks that the policy's cost budget suffices for the largest claim, with a valid or invalid last
 // configuration.
 func large(t *testing.T) {
-	c := corpus.Case{NVIDIA: map[string]any{"kind": "GpuConfig", "sharing": map[string]any{"strategy": "MPS", "mpsConfig": map[string]any{
-		"defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "123456789.123k", "multiUser": true,
-	}}}}
-	claim, err := c.Claim()
+	claim, err := corpus.Large().Claim()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strconv"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/api/params"
 )
 
 //go:embed corpus.yaml
@@ -49,6 +52,17 @@ func Load() ([]Case, error) {
 		return nil, fmt.Errorf("read the corpus: %w", err)
 	}
 	return cases, nil
+}
+
+// Large returns a case with all fields of NVIDIA's parameters and as many limits by device as are permitted.
+func Large() Case {
+	limits := map[string]any{}
+	for position := range params.MostKeys {
+		limits[strconv.Itoa(position)] = "123456789.123k"
+	}
+	return Case{Name: "large", NVIDIA: map[string]any{"kind": "GpuConfig", "sharing": map[string]any{"strategy": "MPS", "mpsConfig": map[string]any{
+		"defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "123456789.123k", "defaultPerDevicePinnedMemoryLimit": limits, "multiUser": true,
+	}}}}
 }
 
 // Claim returns a claim with the configuration.
