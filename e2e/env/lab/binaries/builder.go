@@ -29,7 +29,11 @@ type Folders map[string]string
 // interrupted build is not considered complete.
 func (b Builder) Build(ctx context.Context, names ...string) (Folders, error) {
 	if len(names) == 0 {
-		for _, family := range Families() {
+		families, err := Families()
+		if err != nil {
+			return nil, err
+		}
+		for _, family := range families {
 			names = append(names, family.Name)
 		}
 	}
@@ -46,7 +50,11 @@ func (b Builder) Build(ctx context.Context, names ...string) (Folders, error) {
 
 // BuildOne builds one family, if it is missing in the cache, and returns its folder.
 func (b Builder) BuildOne(ctx context.Context, name string) (string, error) {
-	for _, family := range Families() {
+	families, err := Families()
+	if err != nil {
+		return "", err
+	}
+	for _, family := range families {
 		if family.Name != name {
 			continue
 		}
@@ -65,7 +73,11 @@ func (b Builder) BuildOne(ctx context.Context, name string) (string, error) {
 
 // Ready reports whether all families are in the cache.
 func (b Builder) Ready(ctx context.Context) (bool, error) {
-	for _, family := range Families() {
+	families, err := Families()
+	if err != nil {
+		return false, err
+	}
+	for _, family := range families {
 		p, err := family.pin(ctx, b.Modules)
 		if err != nil {
 			return false, err

@@ -3,6 +3,7 @@ package binaries
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,8 +21,10 @@ import (
 
 // Family is the set of programs that are built from one module of e2e/env/lab/modules.
 type Family struct {
-	// Name is the folder of the module, and of the programs inside a machine.
+	// Name is the folder of the programs inside a machine.
 	Name string
+	// Folder is the folder of the module. Name if empty.
+	Folder string
 	// Module is the requirement that determines the version of the family.
 	Module string
 	// Programs are import paths of main packages, in build order.
@@ -57,8 +60,17 @@ const (
 )
 
 // Families lists all programs of a lab that are not taken from the host, fastest build first, and helm, which tests
-// use.
-func Families() []Family {
+// use. The environment selects the version of Kubernetes.
+func Families() ([]Family, error) {
+	version, err := KubernetesVersion()
+	if err != nil {
+		return nil, err
+	}
+	return append(parts(), kubernetes(version)), nil
+}
+
+// parts lists the families with one version.
+func parts() []Family {
 	return []Family{
 		{
 			Name: Etcd, Module: "go.etcd.io/etcd/server/v3",
@@ -93,18 +105,22 @@ func Families() []Family {
 				return map[string]string{"helm.sh/helm/v4/internal/version.version": version}
 			},
 		},
-		{
-			Name: Kubernetes, Module: "k8s.io/kubernetes",
-			Programs: []Program{
-				{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
-				{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"},
-				{"kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"},
-				{"kubelet", "k8s.io/kubernetes/cmd/kubelet"},
-				{"kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"},
-				{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
-			},
-			Stamp: kubernetesStamp,
+	}
+}
+
+// kubernetes returns the programs of a minor version of Kubernetes.
+func kubernetes(version string) Family {
+	return Family{
+		Name: Kubernetes, Folder: kubernetesFolder(version), Module: "k8s.io/kubernetes",
+		Programs: []Program{
+			{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
+			{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"},
+			{"kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"},
+			{"kubelet", "k8s.io/kubernetes/cmd/kubelet"},
+			{"kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"},
+			{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
 		},
+		Stamp: kubernetesStamp,
 	}
 }
 
@@ -129,7 +145,8 @@ type pinned struct {
 
 // pin reads the version from the module in modules and computes the key.
 func (f Family) pin(ctx context.Context, modules string) (pinned, error) {
-	p := pinned{Family: f, folder: filepath.Join(modules, f.Name)}
+	name := cmp.Or(f.Folder, f.Name)
+	p := pinned{Family: f, folder: filepath.Join(modules, name)}
 	version, err := goCommand(ctx, p.folder, "list", "-m", "-f", "{{.Version}}", f.Module)
 	if err != nil {
 		return pinned{}, fmt.Errorf("find the version of %s: %w", f.Module, err)
@@ -148,7 +165,7 @@ func (f Family) pin(ctx context.Context, modules string) (pinned, error) {
 		sum.Write(text)
 	}
 	fmt.Fprintln(sum, toolchain, runtime.GOARCH, p.flags())
-	p.key = fmt.Sprintf("%s-%s-%s", f.Name, version, hex.EncodeToString(sum.Sum(nil))[:8])
+	p.key = fmt.Sprintf("%s-%s-%s", name, version, hex.EncodeToString(sum.Sum(nil))[:8])
 	return p, nil
 }
 

@@ -55,7 +55,11 @@ func build(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	for _, family := range binaries.Families() {
+	families, err := binaries.Families()
+	if err != nil {
+		return err
+	}
+	for _, family := range families {
 		cmd.Println(folders[family.Name])
 	}
 	return nil
