@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -102,10 +103,7 @@ func install(ctx context.Context, l *lab.Lab, config Config) (*Cluster, error) {
 		return nil, err
 	}
 	fmt.Fprintln(config.Progress, "installing Tessera: deployments/ as shipped, with the roots of the fake GPUs") //nolint:errcheck // progress is for the eye
-	manifests, err := Manifests()
-	if len(config.Components) > 0 {
-		manifests, err = WithComponents(ctx, config.Components...)
-	}
+	manifests, err := manifests(ctx, l.Kubernetes(), config.Components)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +114,18 @@ func install(ctx context.Context, l *lab.Lab, config Config) (*Cluster, error) {
 		return nil, fmt.Errorf("wait for the agents: %w", err)
 	}
 	return c, nil
+}
+
+// manifests returns the objects of deployments/ for a lab with this minor version of Kubernetes, with the given components.
+func manifests(ctx context.Context, kubernetes string, components []string) ([]*unstructured.Unstructured, error) {
+	switch {
+	case len(components) == 0:
+		return Manifests(kubernetes)
+	case lab.RunsOwnScheduler(kubernetes):
+		return WithComponents(ctx, components...)
+	default:
+		return Kustomized(ctx, components...)
+	}
 }
 
 // source returns the path of a file in the repository.

@@ -17,12 +17,16 @@ import (
 // schedulerComponent is the folder in deployments/ that all ways to run the scheduler share.
 const schedulerComponent = "scheduler/common"
 
-// Manifests returns the objects of deployments/ and of its scheduler component, in their order. The roots of the node
-// configuration are those of the fake GPUs. The scheduler's pods are omitted: a lab's scheduler runs in its control
-// plane, with the same account.
-func Manifests() ([]*unstructured.Unstructured, error) {
+// Manifests returns the objects of deployments/ for a lab with this minor version of Kubernetes, in their order: with those of the scheduler component
+// where the lab runs tessera-scheduler. The roots of the node configuration are those of the fake GPUs. The scheduler's pods are omitted: a lab's
+// scheduler runs in its control plane, with the same account.
+func Manifests(kubernetes string) ([]*unstructured.Unstructured, error) {
+	parts := []string{""}
+	if lab.RunsOwnScheduler(kubernetes) {
+		parts = append(parts, schedulerComponent)
+	}
 	var all []*unstructured.Unstructured
-	for _, part := range []string{"", schedulerComponent} {
+	for _, part := range parts {
 		folder, err := source("deployments", part)
 		if err != nil {
 			return nil, err

@@ -46,13 +46,16 @@ type Config struct {
 	Hardware Hardware
 	// Images are archives that every node imports before its kubelet starts.
 	Images []string
-	// Gates, RuntimeConfig, StockScheduler and Audit: see recipe.Cluster.
+	// Gates, RuntimeConfig, StockScheduler and Audit: see recipe.Cluster. StockScheduler is implied where RunsOwnScheduler is false.
 	Gates          recipe.Gates
 	RuntimeConfig  string
 	StockScheduler bool
 	Audit          bool
 	// Progress receives one line per step. It may be nil.
 	Progress io.Writer
+
+	// kubernetes is the minor version that the environment selects.
+	kubernetes string
 }
 
 // NodeSpec describes one node.
@@ -85,6 +88,10 @@ func (c Config) complete() (Config, error) {
 			return Config{}, err
 		}
 	}
+	if c.kubernetes, err = binaries.KubernetesVersion(); err != nil {
+		return Config{}, err
+	}
+	c.StockScheduler = c.StockScheduler || !RunsOwnScheduler(c.kubernetes)
 	return c, c.validate()
 }
 

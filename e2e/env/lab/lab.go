@@ -87,7 +87,7 @@ type preparation struct {
 
 // prepare reserves the folder, builds programs and images, creates the network and issues the first certificates.
 func prepare(ctx context.Context, config Config) (*preparation, error) {
-	s, err := newState(config.Nodes)
+	s, err := newState(config.Nodes, config.kubernetes)
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +168,12 @@ func (l *Lab) Folder() string { return l.folder }
 
 // ID returns the identifier that is part of every name that the lab uses on the host.
 func (l *Lab) ID() string { return l.state.ID }
+
+// Kubernetes returns the minor version of the lab's Kubernetes, such as 1.37.
+func (l *Lab) Kubernetes() string { return l.state.Kubernetes }
+
+// RunsOwnScheduler reports whether a lab with this minor version of Kubernetes can run tessera-scheduler: a scheduler must not be newer than its API server.
+func RunsOwnScheduler(kubernetes string) bool { return kubernetes == binaries.Kubernetes137 }
 
 // Kubeconfig returns the path of a kubeconfig with all permissions.
 func (l *Lab) Kubeconfig() string { return filepath.Join(l.folder, "kubeconfig") }

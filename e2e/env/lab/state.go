@@ -21,6 +21,8 @@ type state struct {
 	ID    string       `json:"id"` // random; part of every name that the lab uses on the host
 	Plan  address.Plan `json:"plan"`
 	Nodes []NodeSpec   `json:"nodes"`
+	// Kubernetes is the minor version, such as 1.37.
+	Kubernetes string `json:"kubernetes"`
 }
 
 var (
@@ -30,12 +32,12 @@ var (
 	ErrNoLab = errors.New("there is no lab")
 )
 
-func newState(nodes []NodeSpec) (state, error) {
+func newState(nodes []NodeSpec, kubernetes string) (state, error) {
 	var id [4]byte
 	if _, err := rand.Read(id[:]); err != nil {
 		return state{}, fmt.Errorf("draw the lab's id: %w", err)
 	}
-	return state{ID: hex.EncodeToString(id[:]), Nodes: nodes}, nil
+	return state{ID: hex.EncodeToString(id[:]), Nodes: nodes, Kubernetes: kubernetes}, nil
 }
 
 // hostLink returns the name of the host's end of the link into the lab.

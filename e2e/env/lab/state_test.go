@@ -12,7 +12,7 @@ import (
 
 func TestFolderIsClaimedOnce(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "lab")
-	s, err := newState([]NodeSpec{{Name: "node1", GPU: "h100x8"}})
+	s, err := newState([]NodeSpec{{Name: "node1", GPU: "h100x8"}}, "1.36")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func TestFolderIsClaimedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(s.Nodes, loaded.Nodes); diff != "" || s.ID != loaded.ID {
+	if diff := cmp.Diff(s.Nodes, loaded.Nodes); diff != "" || s.ID != loaded.ID || loaded.Kubernetes != "1.36" {
 		t.Errorf("another lab was loaded: %s", diff)
 	}
 }
@@ -37,7 +37,7 @@ func TestForeignFolderIsLeftAlone(t *testing.T) {
 	if err := os.WriteFile(precious, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s, err := newState(nil)
+	s, err := newState(nil, "1.37")
 	if err != nil {
 		t.Fatal(err)
 	}

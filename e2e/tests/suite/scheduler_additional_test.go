@@ -33,7 +33,7 @@ func runAdditional(ctx context.Context, r room) {
 	_, kubeconfig := r.secondScheduler(ctx)
 	startScheduler(ctx, stockProgram, stockConfig(corev1.DefaultSchedulerName, kubeconfig))
 
-	there, err := cluster.Manifests()
+	there, err := cluster.Manifests(c.Kubernetes())
 	Expect(err).NotTo(HaveOccurred())
 	objects, err := cluster.Kustomized(ctx, "scheduler/additional")
 	Expect(err).NotTo(HaveOccurred())

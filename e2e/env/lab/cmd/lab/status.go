@@ -28,6 +28,7 @@ func newStatus(p *place) *cobra.Command {
 }
 
 func printStatus(cmd *cobra.Command, l *lab.Lab) error {
+	cmd.Printf("Kubernetes %s\n", l.Kubernetes())
 	table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	row(table, "COMPUTER", "SERVICE", "STATE", "RESTARTS", "LOGS")
 	computers := []*lab.Computer{l.ControlPlane()}
