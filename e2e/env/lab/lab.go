@@ -110,6 +110,7 @@ func prepare(ctx context.Context, config Config) (*preparation, error) {
 	}
 	p.cluster = recipe.Cluster{
 		Plan: l.state.Plan, Gates: config.Gates, RuntimeConfig: config.RuntimeConfig, StockScheduler: config.StockScheduler, Audit: config.Audit,
+		PodControlGroups: config.kubernetes == binaries.Kubernetes136,
 	}
 	p.credentials, err = newCredentials(recipe.Server(l.state.Plan))
 	return p, err

@@ -19,6 +19,9 @@ type Cluster struct {
 	RuntimeConfig string
 	// StockScheduler runs kube-scheduler with its defaults in the place of tessera-scheduler.
 	StockScheduler bool
+	// PodControlGroups gives each pod a parent control group, which the lab does not need otherwise: it sets no resource limits. Without them, kubelet 1.36
+	// panics when it starts the second container of a pod whose containers have requests, because it compares their resources with those of the group.
+	PodControlGroups bool
 	// Audit makes the API server log every request, without bodies.
 	Audit bool
 }

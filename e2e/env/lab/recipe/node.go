@@ -190,7 +190,7 @@ func kubeletService(node Node) machine.Service {
 }
 
 // kubeletFile returns kubelet's configuration. A node accepts only clients that the API server authenticates and
-// authorizes. Pods have no parent control group: the lab sets no resource limits.
+// authorizes.
 func kubeletFile(cluster Cluster, node Node) (machine.File, error) {
 	text, err := json.MarshalIndent(map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -205,7 +205,7 @@ func kubeletFile(cluster Cluster, node Node) (machine.File, error) {
 		"tlsPrivateKeyFile":        ServerKey,
 		"containerRuntimeEndpoint": "unix://" + containerdSocket,
 		"cgroupDriver":             "cgroupfs",
-		"cgroupsPerQOS":            false,
+		"cgroupsPerQOS":            cluster.PodControlGroups,
 		"enforceNodeAllocatable":   []string{"none"},
 		"failCgroupV1":             false,
 		"evictionHard": map[string]string{
