@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/tessera-gpu/tessera/internal/capability"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 )
 
@@ -39,7 +42,7 @@ func run(ctx context.Context, c config) error {
 	defer a.close(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context) error{
-		a.inventory.Run, a.monitor.Run, a.server.Run, a.status.Run, a.endpoint.Run, a.lead, a.upkeep, a.watchDaemons, a.pulse,
+		a.inventory.Run, a.monitor.Run, a.server.Run, a.status.Run, a.endpoint.Run, a.lead, a.upkeep, a.watchDaemons, a.pulse, clients.refuseOldServer,
 	} {
 		group.Go(func() error { return part(ctx) })
 	}
@@ -50,6 +53,26 @@ func run(ctx context.Context, c config) error {
 type clients struct {
 	kubernetes.Interface
 	gpuNodes gpunode.Client
+}
+
+// checkAgain is the interval of checks of an API server that does not respond.
+const checkAgain = 10 * time.Second
+
+// refuseOldServer returns an error if the API server is too old. It runs in parallel with the agent's other parts, because an agent
+// also serves running pods while the API server is away.
+func (c clients) refuseOldServer(ctx context.Context) error {
+	var refused error
+	err := wait.PollUntilContextCancel(ctx, checkAgain, true, func(context.Context) (bool, error) {
+		_, err := capability.Detect(c.Discovery())
+		if errors.Is(err, capability.ErrTooOld) {
+			refused = err
+		}
+		return err == nil || refused != nil, nil
+	})
+	if err != nil {
+		return nil //nolint:nilerr // ctx has ended
+	}
+	return refused
 }
 
 // connect returns clients of the API server, without a rate limit: kubelet's limit of pods bounds the requests, and with the

@@ -30,7 +30,7 @@ scheduler, the node's agent or kubelet about a claim that is not in use.`,
 			if err := answer.Validate(); err != nil {
 				return err
 			}
-			c, err := flags.Connect()
+			c, err := flags.ConnectSupported()
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/pflag"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/internal/capability"
 )
 
 // SystemNamespace is the namespace of Tessera's components.
@@ -41,6 +43,24 @@ type Cluster struct {
 	Namespace string
 	// Drivers are the names of the selected DRA drivers.
 	Drivers []string
+	// Server is what the API server serves; nil if it was not read.
+	Server *capability.Server
+}
+
+// ConnectSupported returns a connection to the selected cluster, and an error if its API server is too old for Tessera. If what it serves cannot be read,
+// Server is nil: the requests of the verb fail with the same cause.
+func (f *Flags) ConnectSupported() (*Cluster, error) {
+	c, err := f.Connect()
+	if err != nil {
+		return nil, err
+	}
+	switch server, err := capability.Detect(c.Client.Discovery()); {
+	case errors.Is(err, capability.ErrTooOld):
+		return nil, err
+	case err == nil:
+		c.Server = &server
+	}
+	return c, nil
 }
 
 // Connect returns a connection to the selected cluster. It sends no request.

@@ -44,7 +44,7 @@ Exit status: 0 when nothing is Critical or Fatal, 1 when something is, 2 when no
 			if err := answer.Validate(); err != nil {
 				return incomplete(err)
 			}
-			c, err := flags.Connect()
+			c, err := flags.ConnectSupported()
 			if err != nil {
 				return incomplete(err)
 			}

@@ -28,6 +28,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+	"github.com/tessera-gpu/tessera/internal/capability"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata")
@@ -656,6 +657,26 @@ func TestExitStatus(t *testing.T) {
 			if slices.ContainsFunc(r.Nodes[0].Findings, func(f Finding) bool { return f.Reason == ReasonAgentMissing }) {
 				t.Errorf("%s: agents reported as missing", name)
 			}
+		}
+	}
+}
+
+// TestReducedFunctions lists what is reduced on the API server, which is no finding and does not change the exit status.
+func TestReducedFunctions(t *testing.T) {
+	for name, test := range map[string]struct {
+		server *capability.Server
+		want   bool
+	}{
+		"not read":                 {},
+		"with DeviceTaintRules":    {server: &capability.Server{TaintRules: true}},
+		"without DeviceTaintRules": {server: &capability.Server{}, want: true},
+	} {
+		c := newNodesScene(t).Cluster()
+		c.Server = test.server
+		var out bytes.Buffer
+		err := run(t.Context(), c, request{answer: output.Flags{Format: output.Text, Color: "never"}, now: clustertest.Now, out: &out})
+		if got := strings.Contains(out.String(), "Reduced: tessera-scheduler does not run"); got != test.want || err != nil {
+			t.Errorf("%s: reduced %t, error %v; want %t:\n%s", name, got, err, test.want, out.String())
 		}
 	}
 }

@@ -49,8 +49,11 @@ func Draw(s *output.Screen, report Report) {
 		drawFindings(s, n.Findings, report.Time.Time)
 		drawHistory(s, n.History)
 	}
-	if len(report.Problems) > 0 {
+	if len(report.Problems)+len(report.Reduced) > 0 {
 		s.Line()
+	}
+	for _, sentence := range report.Reduced {
+		s.Wrap(output.Part{Text: "Reduced: "}, len(margin), output.Part{Text: sentence})
 	}
 	for _, problem := range report.Problems {
 		s.Wrap(output.Part{Style: output.Yellow, Text: "! "}, len(margin), output.Part{Text: problem})

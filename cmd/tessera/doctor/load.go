@@ -40,6 +40,9 @@ func Load(ctx context.Context, c *cluster.Cluster, now time.Time) (Report, error
 	}
 	report := Build(s, now)
 	report.Problems = problems
+	if c.Server != nil {
+		report.Reduced = c.Server.Reduced()
+	}
 	return report, nil
 }
 

@@ -41,7 +41,7 @@ Requires the read permissions of a scheduler (ClusterRole system:kube-scheduler)
 			if !ok || name == "" {
 				return fmt.Errorf("explain %q: the argument must be pod/NAME", args[0])
 			}
-			c, err := flags.Connect()
+			c, err := flags.ConnectSupported()
 			if err != nil {
 				return err
 			}

@@ -32,7 +32,7 @@ The data comes from ResourceSlices, ResourceClaims, pods and, with permission to
 			if err := answer.Validate(); err != nil {
 				return err
 			}
-			c, err := flags.Connect()
+			c, err := flags.ConnectSupported()
 			if err != nil {
 				return err
 			}

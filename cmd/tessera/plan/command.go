@@ -51,7 +51,7 @@ The command changes nothing.`,
 			if err := answer.Validate(); err != nil {
 				return err
 			}
-			c, err := flags.Connect()
+			c, err := flags.ConnectSupported()
 			if err != nil {
 				return err
 			}

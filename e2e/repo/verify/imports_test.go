@@ -97,7 +97,7 @@ var law = []row{
 	{"installer/controller/node", append([]string{"internal/liveness", "installer/controller/catalog", "installer/controller/drain", "installer/controller/informers", "installer/controller/nodestate", "installer/controller/remediation", "installer/controller/report", "installer/controller/trigger", "installer/controller/validation", "installer/action", "installer/phase", "installer/render", "api", klog, "k8s.io/client-go", "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
 	{"installer/controller/policy", append([]string{"internal/liveness", "installer/controller/catalog", "installer/controller/drain", "installer/controller/informers", "installer/controller/nodestate", "installer/controller/report", "installer/controller/trigger", "installer/action", "installer/phase", "installer/render", "installer/rollout", "api", klog, "k8s.io/client-go", "k8s.io/component-helpers", "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
 	{"installer/controller/controllertest", append([]string{"installer/controller/catalog", "installer/controller/informers", "installer/controller/trigger", "installer/render", "api", "k8s.io/client-go", "sigs.k8s.io/controller-runtime"}, kubernetesTypes...)},
-	{"installer/controller", append([]string{"internal/scrape", "github.com/go-logr/logr", "installer/controller", "installer/action", "installer/render", "api/v1alpha1", klog, "k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
+	{"installer/controller", append([]string{"internal/capability", "internal/scrape", "github.com/go-logr/logr", "installer/controller", "installer/action", "installer/render", "api/v1alpha1", klog, "k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
 
 	{"internal/host/atomicfile", []string{"internal/host/disk"}},
 	{"internal/host/bootid", nil},
@@ -109,6 +109,8 @@ var law = []row{
 	{"internal/host/namespacetest", []string{"golang.org/x/sys"}},
 	{"internal/host/pci", nil},
 	{"internal/host/smi", nil},
+	{"internal/capability", kubernetesTypes},
+	{"internal/capability/capabilitytest", kubernetesTypes},
 	{"internal/scrape", append([]string{klog, "k8s.io/client-go"}, kubernetesTypes...)},
 
 	{"cmd/...", []string{"*"}},
@@ -139,7 +141,7 @@ func TestNoProductBinaryLinksTests(t *testing.T) {
 		}
 		for _, p := range goList(t, "-deps", command.ImportPath) {
 			path := strings.TrimPrefix(p.ImportPath, module+"/")
-			if under(path, "api/gpu/gputest") || under(path, "internal/host/disk/disktest") || under(path, "internal/host/namespacetest") || under(path, "e2e") || p.ImportPath == "testing" {
+			if under(path, "api/gpu/gputest") || under(path, "internal/host/disk/disktest") || under(path, "internal/host/namespacetest") || under(path, "internal/capability/capabilitytest") || under(path, "e2e") || p.ImportPath == "testing" {
 				t.Errorf("%s links %s: the product must not contain tests, fakes or catalogues", command.ImportPath, p.ImportPath)
 			}
 		}
