@@ -70,6 +70,8 @@ type GPU struct {
 	// Held, if not empty, is the reason why the GPU is out of service for remediation, such as "XID 48". New claims are not
 	// allocated on it.
 	Held string `json:"held,omitempty"`
+	// Maintenance, if not empty, is the operation for which all GPUs of the node are out of service. New claims are not allocated on them.
+	Maintenance string `json:"maintenance,omitempty"`
 }
 
 // Name returns the GPU's name in all Kubernetes objects and messages: "gpu-" and the PCI address in lower case with dashes. It

@@ -120,7 +120,7 @@ type ClusterPolicyStatus struct {
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// Conditions: Ready (every selected node is Ready and every operand of the cluster is available), Progressing, Degraded,
-	// RolloutPaused.
+	// RolloutPaused, and Reduced where the API server lacks kinds for some functions.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -213,4 +213,6 @@ const (
 	ConditionProgressing   = "Progressing"
 	ConditionDegraded      = "Degraded"
 	ConditionRolloutPaused = "RolloutPaused"
+	// ConditionReduced exists on a ClusterPolicy where the API server lacks kinds for some functions, which the message lists.
+	ConditionReduced = "Reduced"
 )

@@ -61,6 +61,11 @@ type GPUNodeSpec struct {
 	// +listMapKey=gpu
 	// +kubebuilder:validation:MaxItems=64
 	Remediations []Remediation `json:"remediations,omitempty"`
+	// DeviceTaint makes the agent publish all devices with the taint tessera.dev/maintenance and this value, as the operation of a maintenance requires. It is
+	// set where the API server serves no DeviceTaintRules.
+	// +optional
+	// +kubebuilder:validation:Enum=DriverSwap;MIGMode;Removal
+	DeviceTaint Operation `json:"deviceTaint,omitempty"`
 }
 
 // DesiredDriver identifies a driver.
@@ -212,7 +217,7 @@ type UpgradeStep string
 
 // The steps of an upgrade, in their order.
 const (
-	StepTaint     UpgradeStep = "Taint"     // no new claims: a DeviceTaintRule
+	StepTaint     UpgradeStep = "Taint"     // no new claims: a DeviceTaintRule, or spec.deviceTaint
 	StepRefuse    UpgradeStep = "Refuse"    // the agent refuses to prepare claims
 	StepDrain     UpgradeStep = "Drain"     // pods with claims are evicted until no claim is prepared
 	StepStopAgent UpgradeStep = "StopAgent" // the agent closes the driver

@@ -184,6 +184,7 @@ func anyNode(t *rapid.T, models []gputest.Model) gpu.Node {
 			g.Mode = rapid.SampledFrom([]gpu.Mode{gpu.ModeDisabled, gpu.ModeEnabled}).Draw(t, "mode")
 		}
 		g.Held = rapid.SampledFrom([]string{"", "XID 79"}).Draw(t, "held")
+		g.Maintenance = rapid.SampledFrom([]string{"", "DriverSwap"}).Draw(t, "maintenance")
 		for range rapid.IntRange(0, 20).Draw(t, "faults") {
 			g.Faults = append(g.Faults, anyFault(t, geometry))
 		}

@@ -16,6 +16,9 @@ import (
 // remediation replaces the signal in the key of the taint of GPUs that are held for remediation.
 const remediation = "remediation"
 
+// MaintenanceKey is the key of the taint of all devices of a node whose GPUs are out of service for a maintenance, in a DeviceTaintRule or in ResourceSlices.
+const MaintenanceKey = "tessera.dev/maintenance"
+
 // TaintKey returns the key of the taint of devices that a fault with the signal affects.
 func TaintKey(driver string, s gpu.Signal) string { return driver + "/" + string(s) }
 
@@ -38,19 +41,24 @@ func TaintSignal(driver string, t resourceapi.DeviceTaint) (s gpu.Signal, xid in
 }
 
 // taints returns the taints of a use of the GPU. For each signal there is one taint, for the worst fault that affects the use,
-// in the order of gpu.Signals. The taint of a held GPU is the last. A monitor has none, because it is the means of diagnosis.
+// in the order of gpu.Signals. The taints of a held GPU and of a maintenance are the last. A monitor has only that of a maintenance, because it is the
+// means of diagnosis.
 //
 // This release has fewer signals than a device may have taints. Signals of other releases can exceed the limit; then the taints
 // of the least severe faults are left out.
 func (s source) taints(u gpu.Use) []resourceapi.DeviceTaint {
+	var maintenance []resourceapi.DeviceTaint
+	if s.gpu.Maintenance != "" {
+		maintenance = []resourceapi.DeviceTaint{{Key: MaintenanceKey, Value: s.gpu.Maintenance, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+	}
 	if u.Shape == gpu.Monitor {
-		return nil
+		return maintenance
 	}
 	var taints []resourceapi.DeviceTaint
 	for _, f := range s.gpu.FaultsAffecting(u) {
 		key := TaintKey(s.options.Driver, f.Signal)
 		known := slices.ContainsFunc(taints, func(t resourceapi.DeviceTaint) bool { return t.Key == key })
-		if !known && len(taints) < resourceapi.DeviceTaintsMaxLength-1 {
+		if !known && len(taints) < resourceapi.DeviceTaintsMaxLength-2 {
 			taints = append(taints, s.taint(key, f))
 		}
 	}
@@ -68,7 +76,7 @@ func (s source) taints(u gpu.Use) []resourceapi.DeviceTaint {
 	if s.gpu.Held != "" {
 		taints = append(taints, resourceapi.DeviceTaint{Key: RemedyKey(s.options.Driver), Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
-	return taints
+	return append(taints, maintenance...)
 }
 
 // taint returns the taint of a fault. Its time is truncated to seconds, the precision of the API, so that the taint is equal

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
@@ -61,12 +62,15 @@ func TestTaints(t *testing.T) {
 		hit   = "gpu.tessera.dev/xid=94:NoSchedule 2026-11-22T11:00:00Z"
 		row   = "gpu.tessera.dev/remap-pending=:NoSchedule 2026-11-22T11:03:00Z"
 		held  = "gpu.tessera.dev/remediation=:NoSchedule"
+		away  = "tessera.dev/maintenance=DriverSwap:NoSchedule"
 	)
 	tests := map[string]struct {
 		faulty bool
 		held   string
-		evict  bool
-		want   map[string][]string
+		// maintenance is that of the node.
+		maintenance string
+		evict       bool
+		want        map[string][]string
 	}{
 		"well": {},
 		"faulty": {faulty: true, want: map[string][]string{
@@ -81,6 +85,9 @@ func TestTaints(t *testing.T) {
 		"faulty and held": {faulty: true, held: "XID 79", want: map[string][]string{
 			"": {lost, row, heat, held}, "-mig-19-0": {heat, held}, "-monitor": nil,
 		}},
+		"under maintenance": {held: "XID 79", maintenance: "DriverSwap", want: map[string][]string{
+			"": {held, away}, "-mig-19-0": {held, away}, "-mps": {held, away}, "-vfio": {held, away}, "-monitor": {away},
+		}},
 	}
 	for name, test := range tests {
 		node := gputest.Node(t, "h100x2")
@@ -88,7 +95,7 @@ func TestTaints(t *testing.T) {
 		if test.faulty {
 			node.GPUs[0].Faults = faults()
 		}
-		node.GPUs[0].Held = test.held
+		node.GPUs[0].Held, node.GPUs[0].Maintenance = test.held, test.maintenance
 		o := offering(everyShape...)
 		o.Evict = test.evict
 		got := map[string][]string{}
@@ -186,5 +193,12 @@ func TestTaintSignal(t *testing.T) {
 		if s, _, ok := wire.TaintSignal(driver, strange); ok {
 			t.Errorf("%+v is %s", strange, s)
 		}
+	}
+}
+
+// TestMaintenanceKey checks that ResourceSlices and DeviceTaintRules have the same taint.
+func TestMaintenanceKey(t *testing.T) {
+	if wire.MaintenanceKey != v1alpha1.TaintMaintenance {
+		t.Errorf("the key is %s in ResourceSlices and %s in DeviceTaintRules", wire.MaintenanceKey, v1alpha1.TaintMaintenance)
 	}
 }

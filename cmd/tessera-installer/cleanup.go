@@ -74,6 +74,10 @@ func (o *options) cleaner(out printer) (*cleaner, error) {
 	if err != nil {
 		return nil, err
 	}
+	server, err := detectServer(access)
+	if err != nil {
+		return nil, err
+	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
@@ -82,7 +86,7 @@ func (o *options) cleaner(out printer) (*cleaner, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster := action.Cluster{Client: c, Live: c, Namespace: o.namespace}
+	cluster := action.Cluster{Client: c, Live: c, Namespace: o.namespace, SliceTaints: !server.TaintRules}
 	return &cleaner{Cluster: cluster, out: out, drain: refuseUsers, pause: time.Second, named: map[string]bool{}}, nil
 }
 

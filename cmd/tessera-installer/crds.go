@@ -34,6 +34,9 @@ func crdsCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if _, err := detectServer(access); err != nil {
+				return err
+			}
 			scheme := runtime.NewScheme()
 			if err := apiextensions.AddToScheme(scheme); err != nil {
 				return err

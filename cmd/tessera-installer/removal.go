@@ -230,7 +230,7 @@ func (c *cleaner) removeNodes(ctx context.Context) error {
 	}
 	var failed error
 	for i := range nodes.Items {
-		failed = errors.Join(failed, c.UntaintNodeGPUs(ctx, nodes.Items[i].Name),
+		failed = errors.Join(failed, c.UntaintNodeGPUs(ctx, &nodes.Items[i]),
 			client.IgnoreNotFound(c.Client.Delete(ctx, &nodes.Items[i])))
 	}
 	return failed
@@ -240,10 +240,14 @@ func (c *cleaner) removeNodes(ctx context.Context) error {
 func (c *cleaner) removeRest(ctx context.Context) error {
 	here := client.InNamespace(c.Namespace)
 	var failed error
-	for _, list := range []client.ObjectList{
+	kinds := []client.ObjectList{
 		&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}, &resourceapi.ResourceClaimTemplateList{},
-		&policyv1.PodDisruptionBudgetList{}, &nodev1.RuntimeClassList{}, &resourceapi.DeviceTaintRuleList{},
-	} {
+		&policyv1.PodDisruptionBudgetList{}, &nodev1.RuntimeClassList{},
+	}
+	if !c.SliceTaints {
+		kinds = append(kinds, &resourceapi.DeviceTaintRuleList{})
+	}
+	for _, list := range kinds {
 		options := []client.ListOption{mine, here}
 		switch list.(type) {
 		case *nodev1.RuntimeClassList, *resourceapi.DeviceTaintRuleList:

@@ -115,7 +115,7 @@ func (c *cleaner) reopen(ctx context.Context) error {
 		if err := c.LeaveMaintenance(ctx, node); err != nil {
 			return err
 		}
-		return errors.Join(c.UntaintNodeGPUs(ctx, node.Name), c.mark(ctx, node.Name, ""))
+		return errors.Join(c.UntaintNodeGPUs(ctx, node), c.mark(ctx, node.Name, ""))
 	})
 }
 

@@ -28,6 +28,7 @@ func (a *agent) newGPUNodeController(c config, client gpunode.Client, boot strin
 	// The first ResourceSlices that are published contain the holds. A closure that cannot be read is replaced later.
 	if closure, err := gate.Closure(); err == nil {
 		a.inventory.Hold(closure.Held())
+		a.inventory.Maintain(closure.Taint)
 	}
 	status := func(ctx context.Context) v1alpha1.AgentStatus {
 		s := gpunode.HardwareStatus(a.inventory.Node())
@@ -40,7 +41,7 @@ func (a *agent) newGPUNodeController(c config, client gpunode.Client, boot strin
 		return s
 	}
 	enforcer := maintenance.NewEnforcer(maintenance.Config{
-		Gate: gate, Closed: a.requestReconcile, Hold: a.inventory.Hold, Group: a.resetGroup, Resetter: a.resetter(c), WasReset: a.wasReset,
+		Gate: gate, Closed: a.requestReconcile, Hold: a.inventory.Hold, Taint: a.inventory.Maintain, Group: a.resetGroup, Resetter: a.resetter(c), WasReset: a.wasReset,
 		Prepared:   func() (int, error) { return records.Count(boot) },
 		PreparedOn: func(gpus []string) (int, error) { return records.CountOn(boot, gpus) },
 		Exclusive: func(ctx context.Context, gpus []string, purpose string, do func(context.Context) error) error {

@@ -15,6 +15,8 @@ type overlay struct {
 	faults map[string][]gpu.Fault
 	// held are the reasons why GPUs are out of service, by name.
 	held map[string]string
+	// maintenance is the operation for which all GPUs are out of service; empty without one.
+	maintenance string
 }
 
 // Diagnose sets the faults of all GPUs. Only faults in effect with severity Warning or worse are shown. When it returns,
@@ -33,6 +35,11 @@ func (i *Inventory) Diagnose(faults []gpu.Fault) {
 func (i *Inventory) Hold(held map[string]string) {
 	held = maps.Clone(held)
 	i.updateOverlay(func(m *overlay) { m.held = held })
+}
+
+// Maintain marks all GPUs as out of service for the operation, or as in service if it is empty. Like Diagnose, it takes effect at once.
+func (i *Inventory) Maintain(operation string) {
+	i.updateOverlay(func(m *overlay) { m.maintenance = operation })
 }
 
 // updateOverlay changes the overlay and applies it to the current snapshot.
@@ -54,7 +61,7 @@ func (m overlay) apply(node gpu.Node, away time.Time) gpu.Node {
 		if !away.IsZero() && !seen {
 			faults = gpu.Health{Faults: append(slices.Clone(faults), driverFault(g, away))}.InEffect()
 		}
-		node.GPUs[n].Faults, node.GPUs[n].Held = faults, m.held[g.Name()]
+		node.GPUs[n].Faults, node.GPUs[n].Held, node.GPUs[n].Maintenance = faults, m.held[g.Name()], m.maintenance
 	}
 	return node
 }

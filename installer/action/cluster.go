@@ -38,6 +38,8 @@ type Cluster struct {
 	Live client.Client
 	// Namespace is the installer's own.
 	Namespace string
+	// SliceTaints makes the agents publish the taint of GPUs under maintenance in their ResourceSlices: the API server serves no DeviceTaintRules.
+	SliceTaints bool
 }
 
 // patchNodeSpec writes the difference between old and node, which differ in their specs only. It fails with a conflict when old is not the API server's

@@ -40,7 +40,7 @@ func TestTaintOfOneNode(t *testing.T) {
 		t.Errorf("the rule is of node %q", NodeOf(rule))
 	}
 	for range 2 {
-		if err := c.UntaintNodeGPUs(t.Context(), "n"); err != nil {
+		if err := c.UntaintNodeGPUs(t.Context(), gpuNode("n")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,7 +50,43 @@ func TestTaintOfOneNode(t *testing.T) {
 	s.failing("create")
 	mustFail(t, "taint", c.TaintNodeGPUs(t.Context(), gpuNode("n"), "d", "o"))
 	s.failing("delete")
-	mustFail(t, "untaint", c.UntaintNodeGPUs(t.Context(), "n"))
+	mustFail(t, "untaint", c.UntaintNodeGPUs(t.Context(), gpuNode("n")))
+}
+
+// Without DeviceTaintRules, spec.deviceTaint makes the agent publish the taint. After an upgrade of the API server, it is removed too.
+func TestTaintWithoutRules(t *testing.T) {
+	node := gpuNode("n")
+	s, c := newServer(t, node)
+	c.SliceTaints = true
+	now := func() *v1alpha1.GPUNode { return read(s, "", "n", &v1alpha1.GPUNode{}) }
+	expect := func(when string, want v1alpha1.Operation) {
+		t.Helper()
+		tainted, err := c.NodeGPUsTainted(t.Context(), now())
+		if got := now().Spec.DeviceTaint; got != want || tainted != (want != "") || err != nil {
+			t.Errorf("%s: the taint is %q, tainted %t, error %v; want %q", when, got, tainted, err, want)
+		}
+	}
+	expect("before", "")
+	for _, operation := range []v1alpha1.Operation{v1alpha1.OperationDriverSwap, v1alpha1.OperationRemoval} {
+		if err := c.TaintNodeGPUs(t.Context(), now(), "d", string(operation)); err != nil {
+			t.Fatal(err)
+		}
+		expect("tainted", v1alpha1.OperationDriverSwap)
+	}
+	if exists(s, "", TaintRuleName("n"), &resourceapi.DeviceTaintRule{}) {
+		t.Error("there is a rule")
+	}
+	for _, c.SliceTaints = range []bool{false, true} {
+		expect("before its removal", v1alpha1.OperationDriverSwap)
+		if err := c.UntaintNodeGPUs(t.Context(), now()); err != nil {
+			t.Fatal(err)
+		}
+		expect("removed", "")
+		c.SliceTaints = true
+		if err := c.TaintNodeGPUs(t.Context(), now(), "d", string(v1alpha1.OperationDriverSwap)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Labels are written where they differ, removed where they are empty, and others stay.

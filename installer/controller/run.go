@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -33,6 +34,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller/report"
 	"github.com/tessera-gpu/tessera/installer/controller/trigger"
 	"github.com/tessera-gpu/tessera/installer/render"
+	"github.com/tessera-gpu/tessera/internal/capability"
 	"github.com/tessera-gpu/tessera/internal/scrape"
 )
 
@@ -61,6 +63,8 @@ type Config struct {
 	HealthAddress string
 	// Registry is where the installer's metrics are registered; nil is controller-runtime's registry.
 	Registry prometheus.Registerer
+	// server is what the API server serves.
+	server capability.Server
 }
 
 // The limits of requests to the API server, per second and at once. In a cluster without changes there are none but those for the lease.
@@ -80,6 +84,13 @@ func Run(ctx context.Context, c Config) error {
 	}
 	access := rest.CopyConfig(c.Access)
 	access.QPS, access.Burst, access.UserAgent = requests, burst, UserAgent
+	found, err := discovery.NewDiscoveryClientForConfig(access)
+	if err != nil {
+		return fmt.Errorf("start installer: %w", err)
+	}
+	if c.server, err = capability.Detect(found); err != nil {
+		return fmt.Errorf("start installer: %w", err)
+	}
 	mgr, err := ctrl.NewManager(access, managerOptions(ctx, c, scheme))
 	if err != nil {
 		return fmt.Errorf("start installer: %w", err)
@@ -93,7 +104,7 @@ func Run(ctx context.Context, c Config) error {
 // managerOptions returns the options of controller-runtime's manager.
 func managerOptions(ctx context.Context, c Config, scheme *runtime.Scheme) ctrl.Options {
 	return ctrl.Options{
-		Scheme: scheme, Logger: klog.FromContext(ctx), Cache: informers.CacheOptions(c.Namespace),
+		Scheme: scheme, Logger: klog.FromContext(ctx), Cache: informers.CacheOptions(c.Namespace, c.server.TaintRules),
 		Client:  client.Options{Cache: &client.CacheOptions{Unstructured: true, EnableReadYourWritesConsistency: new(true)}},
 		Metrics: metricsserver.Options{BindAddress: c.MetricsAddress, SecureServing: true, FilterProvider: requireToken}, HealthProbeBindAddress: c.HealthAddress,
 		LeaderElection: c.LeaderElect, LeaderElectionID: Lease, LeaderElectionNamespace: c.Namespace, LeaderElectionReleaseOnCancel: true,
@@ -132,8 +143,11 @@ func setUp(ctx context.Context, mgr ctrl.Manager, c Config) error {
 	if err != nil {
 		return err
 	}
-	cluster := action.Cluster{Client: mgr.GetClient(), Live: live, Namespace: c.Namespace}
+	cluster := action.Cluster{Client: mgr.GetClient(), Live: live, Namespace: c.Namespace, SliceTaints: !c.server.TaintRules}
 	catalogs := catalog.NewSource(cluster.Client, c.Namespace, c.Images)
+	if !c.server.Scheduler() {
+		catalogs.WithoutScheduler()
+	}
 	events := report.Recorder{Events: mgr.GetEventRecorder(UserAgent)}
 	drainer, pools, obstacles := drain.New(cluster, events, metrics), nodestate.NewPools(live), report.NewObstacles()
 	remediator := remediation.New(remediation.Config{
@@ -148,6 +162,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, c Config) error {
 	}
 	policies := policy.New(policy.Config{
 		Cluster: cluster, Catalogs: catalogs, Events: events, Metrics: metrics, Schemas: c.Schemas, Lacks: c.Lacks, ServiceMonitors: monitors,
+		Reduced: c.server.Explain(),
 	})
 	return errors.Join(policies.SetUp(mgr), mgr.AddHealthzCheck("nodes", nodes.Live), mgr.AddHealthzCheck("policy", policies.Live))
 }

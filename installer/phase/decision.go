@@ -19,7 +19,7 @@ const (
 	KeepHost Action = "KeepHost"
 	// Adopt sets status.lastGoodDriver if Decision.Good is set, and then spec.driver to Decision.Driver, which is already on the node.
 	Adopt Action = "Adopt"
-	// Taint creates the DeviceTaintRule of the node, Untaint deletes it.
+	// Taint taints the GPUs of the node for a maintenance, Untaint removes the taint.
 	Taint   Action = "Taint"
 	Untaint Action = "Untaint"
 	// Enter sets spec.maintenance, Leave clears it.

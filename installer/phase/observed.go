@@ -24,7 +24,7 @@ type Observed struct {
 	Placed *v1alpha1.DesiredDriver
 	// Driver, Toolkit and Agent are the pods of the operands on the node.
 	Driver, Toolkit, Agent Pod
-	// Tainted reports whether the DeviceTaintRule of the node exists.
+	// Tainted reports whether the GPUs of the node are tainted for a maintenance.
 	Tainted bool
 	// Drain lists the pods that use the node's GPUs.
 	Drain Drain

@@ -238,6 +238,7 @@ func (s *stage) enforcer() *maintenance.Enforcer {
 		},
 		Closed: func() { s.set(func() { s.closed++ }) },
 		Hold:   func(map[string]string) {},
+		Taint:  func(string) {},
 		Group:  func(string) []string { return nil },
 	})
 }

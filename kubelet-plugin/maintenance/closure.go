@@ -17,6 +17,8 @@ type Closure struct {
 	Reason    string `json:"reason"`
 	// Validating admits the installer's validations.
 	Validating bool `json:"validating"`
+	// Taint is the value of the taint of all devices; empty without one.
+	Taint string `json:"taint,omitempty"`
 	// Holds are the GPUs that are held for a remedy, by name of the GPU.
 	Holds []Hold `json:"holds,omitempty"`
 }
@@ -50,6 +52,7 @@ func desiredClosure(node *v1alpha1.GPUNode, group func(string) []string, previou
 			Validating: node.Status.Step == v1alpha1.StepValidate || node.Status.Phase == v1alpha1.PhaseValidating,
 		}
 	}
+	c.Taint = string(node.Spec.DeviceTaint)
 	for _, r := range node.Spec.Remediations {
 		gpus := append(slices.Clone(group(r.GPU)), r.GPU)
 		for _, h := range previous.Holds {

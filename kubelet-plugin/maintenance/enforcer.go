@@ -21,6 +21,8 @@ type Config struct {
 	// Hold receives the GPUs that are held for a remedy, by name, with the reasons, whenever they change: no new claims may be allocated
 	// to them.
 	Hold func(held map[string]string)
+	// Taint receives the value of the taint of all devices, empty without one, whenever it changes.
+	Taint func(operation string)
 	// Group returns the names of the GPUs that can only be reset together with this one, itself included; none if the node does not have it.
 	Group func(gpuName string) []string
 	// Prepared counts the claims that have a record, PreparedOn those that hold a device of the GPUs.
@@ -82,8 +84,14 @@ func NewEnforcer(c Config) *Enforcer {
 func (e *Enforcer) Start() {
 	e.enforcement = enforcement{}
 	if closure, err := e.config.Gate.Closure(); err == nil {
-		e.config.Hold(closure.Held())
+		e.publish(closure)
 	}
+}
+
+// publish passes on what ResourceSlices contain of the closure.
+func (e *Enforcer) publish(c Closure) {
+	e.config.Hold(c.Held())
+	e.config.Taint(c.Taint)
 }
 
 // Changed returns the channel that receives a value when a reset has begun or ended.
@@ -135,7 +143,7 @@ func (e *Enforcer) changeClosure(ctx context.Context, desired Closure) (stop boo
 	e.drained = e.drained && e.applied && !newMaintenance && desired.Validating
 	e.drainedHolds = e.stillDrained(desired.Holds)
 	e.applied, e.closure = true, desired
-	e.config.Hold(desired.Held())
+	e.publish(desired)
 	if err := e.config.Gate.pruneOutcomes(previous.Holds, desired.Holds); err != nil {
 		errs = append(errs, err)
 	}

@@ -38,6 +38,8 @@ type stage struct {
 	closed int
 	// held is the last argument of Hold.
 	held map[string]string
+	// taint is the last argument of Taint.
+	taint string
 	// on is how many claims hold a device of a GPU.
 	on map[string]int
 	// fail is the error of the next reset; hang blocks it.
@@ -95,7 +97,8 @@ func (s *stage) config() Config {
 				}
 			})
 		},
-		Hold: func(held map[string]string) { s.set(func() { s.held = maps.Clone(held) }) },
+		Hold:  func(held map[string]string) { s.set(func() { s.held = maps.Clone(held) }) },
+		Taint: func(operation string) { s.set(func() { s.taint = operation }) },
 		PreparedOn: func(gpus []string) (int, error) {
 			s.state.Lock()
 			defer s.state.Unlock()
@@ -679,5 +682,33 @@ func TestUnreadableOutcomes(t *testing.T) {
 	}
 	if g.outcomePath("../../1") == g.outcomePath("1") || filepath.Dir(g.outcomePath("../../1")) != g.path(resetsDir) {
 		t.Error(g.outcomePath("../../1"))
+	}
+}
+
+// TestDeviceTaintIsPublished passes on spec.deviceTaint when it is set, to a new agent before it has read the GPUNode, and when it is removed.
+func TestDeviceTaintIsPublished(t *testing.T) {
+	var taints []string
+	dir := t.TempDir()
+	start := func() *Enforcer {
+		return NewEnforcer(Config{
+			Gate: gate(t, dir, true), Closed: func() {}, Hold: func(map[string]string) {}, Group: func(string) []string { return nil },
+			Taint: func(operation string) { taints = append(taints, operation) },
+		})
+	}
+	apply := func(e *Enforcer, operation v1alpha1.Operation) {
+		t.Helper()
+		if err := e.Apply(t.Context(), &v1alpha1.GPUNode{Spec: v1alpha1.GPUNodeSpec{DeviceTaint: operation}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := start()
+	first.Start()
+	apply(first, v1alpha1.OperationDriverSwap)
+	second := start()
+	second.Start()
+	apply(second, v1alpha1.OperationDriverSwap)
+	apply(second, "")
+	if diff := cmp.Diff([]string{"", "DriverSwap", "DriverSwap", "DriverSwap", ""}, taints); diff != "" {
+		t.Errorf("taints (-want +got):\n%s", diff)
 	}
 }

@@ -39,7 +39,7 @@ func collectTaints(g wire.PublishedGPU) []Taint {
 // IsForeignTaint reports whether Tessera did not set the taint.
 func IsForeignTaint(g GPU, t Taint) bool {
 	_, _, health := t.signal(g.Driver)
-	return !health && t.Key != wire.RemedyKey(g.Driver)
+	return !health && t.Key != wire.RemedyKey(g.Driver) && t.Key != wire.MaintenanceKey
 }
 
 // signal returns the signal, and the number of an XID, of a taint of the driver.

@@ -173,8 +173,38 @@ func TestChartRefusesBadValues(t *testing.T) {
 			}
 		})
 	}
-	if _, err := h.Run(t.Context(), "template", h.Folder, "--kube-version", "v1.36.0"); err == nil || !strings.Contains(err.Error(), "1.37") {
-		t.Errorf("an older cluster: %v, want that 1.37 is needed", err)
+	if _, err := h.Run(t.Context(), "template", h.Folder, "--kube-version", "v1.35.9"); err == nil || !strings.Contains(err.Error(), "1.36") {
+		t.Errorf("an older cluster: %v, want that 1.36 is needed", err)
+	}
+	if _, err := h.Run(t.Context(), "template", h.Folder, "--kube-version", "v1.36.0-eks-1"); err != nil {
+		t.Errorf("the oldest supported version, with a provider's suffix: %v", err)
+	}
+}
+
+// TestChartWithoutScheduler: where the cluster cannot run tessera-scheduler, no policy refuses the allocations of other schedulers or assigns pods to it.
+func TestChartWithoutScheduler(t *testing.T) {
+	h, err := helm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		flags []string
+		want  bool
+	}{
+		"1.37":                       {[]string{"--kube-version", "v1.37.0"}, true},
+		"1.36":                       {[]string{"--kube-version", "v1.36.5"}, false},
+		"with DeviceTaintRules (v1)": {[]string{"--kube-version", "v1.36.5", "--api-versions", "resource.k8s.io/v1/DeviceTaintRule"}, true},
+	} {
+		objects, err := h.Template(t.Context(), "tessera-system", test.flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, policy := range []string{"allocations.gpu.tessera.dev", "schedulername.gpu.tessera.dev"} {
+			got := slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetName() == policy })
+			if got != test.want {
+				t.Errorf("%s: policy %s %t, want %t", name, policy, got, test.want)
+			}
+		}
 	}
 }
 

@@ -19,11 +19,13 @@ type Catalog struct {
 
 // computed is the part of a Catalog that changes only with the specs, and with the ConfigMaps and Secrets that they reference.
 type computed struct {
-	spec       v1alpha1.ClusterPolicySpec
-	drivers    []v1alpha1.NVIDIADriverSpec
-	references []string
-	input      render.Input
-	render     func(render.Input, render.DriverSet) (v1alpha1.DesiredDriver, error)
+	spec v1alpha1.ClusterPolicySpec
+	// schedulerOff is whether the policy has tessera-scheduler and spec has not, because it cannot run in the cluster.
+	schedulerOff bool
+	drivers      []v1alpha1.NVIDIADriverSpec
+	references   []string
+	input        render.Input
+	render       func(render.Input, render.DriverSet) (v1alpha1.DesiredDriver, error)
 
 	mutex    sync.Mutex
 	rendered map[DriverKey]RenderedDriver
@@ -51,6 +53,9 @@ func New(policy *v1alpha1.ClusterPolicy, drivers []v1alpha1.NVIDIADriver) *Catal
 	c.input.Policy = *policy
 	return c
 }
+
+// SchedulerOff reports whether tessera-scheduler is enabled in the policy and switched off, because it cannot run in the cluster.
+func (c *Catalog) SchedulerOff() bool { return c.schedulerOff }
 
 // WithoutPolicy returns the catalog that applies where there is no ClusterPolicy: the defaults, with remediation off.
 func WithoutPolicy() *Catalog {

@@ -35,6 +35,9 @@ type Source struct {
 	images    render.Images
 	render    func(render.Input, render.DriverSet) (v1alpha1.DesiredDriver, error)
 
+	// withoutScheduler switches tessera-scheduler off, whatever the policy has.
+	withoutScheduler bool
+
 	// mutex is held during a whole Read: otherwise a slow reader could replace a newer catalog by an older one.
 	mutex sync.Mutex
 	// last is the computed part that the last Read returned, specs and contents are the versions that it was computed from.
@@ -47,6 +50,12 @@ func NewSource(reader client.Reader, namespace string, images render.Images) *So
 	return &Source{reader: reader, namespace: namespace, images: images, render: render.Driver}
 }
 
+// WithoutScheduler makes the source switch tessera-scheduler off, because it cannot run in the cluster. It returns the source.
+func (s *Source) WithoutScheduler() *Source {
+	s.withoutScheduler = true
+	return s
+}
+
 // Read returns the catalog of the present policies; ErrNoPolicy when there is no ClusterPolicy, or when it is being deleted.
 func (s *Source) Read(ctx context.Context) (*Catalog, error) {
 	s.mutex.Lock()
@@ -57,7 +66,7 @@ func (s *Source) Read(ctx context.Context) (*Catalog, error) {
 	}
 	specs, now := specVersions(c), s.last
 	if now == nil || specs != s.specs {
-		now = complete(c.Policy.Spec, c.Drivers)
+		now = s.complete(c.Policy.Spec, c.Drivers)
 	}
 	var read []content
 	versions := make([]string, 0, len(now.references))
@@ -71,7 +80,7 @@ func (s *Source) Read(ctx context.Context) (*Catalog, error) {
 	contents := strings.Join(versions, ",")
 	if now != s.last || contents != s.contents {
 		now = &computed{
-			spec: now.spec, drivers: now.drivers, references: now.references, render: s.render, rendered: map[DriverKey]RenderedDriver{},
+			spec: now.spec, schedulerOff: now.schedulerOff, drivers: now.drivers, references: now.references, render: s.render, rendered: map[DriverKey]RenderedDriver{},
 		}
 		now.input = render.Input{Namespace: s.namespace, Images: s.images, Contents: map[string]string{}, Keys: map[string][]string{}}
 		now.input.Policy.Name, now.input.Policy.Spec = c.Policy.Name, now.spec
@@ -85,6 +94,17 @@ func (s *Source) Read(ctx context.Context) (*Catalog, error) {
 	c.computed = s.last
 	c.share()
 	return c, nil
+}
+
+// complete returns the computed part of specs, without contents.
+func (s *Source) complete(spec v1alpha1.ClusterPolicySpec, drivers []v1alpha1.NVIDIADriver) *computed {
+	off := s.withoutScheduler && spec.Scheduler.On()
+	if off {
+		spec.Scheduler.Enabled = new(false)
+	}
+	c := complete(spec, drivers)
+	c.schedulerOff = off
+	return c
 }
 
 // readPolicies returns the policies as they are read, with their specs incomplete.

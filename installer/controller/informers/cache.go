@@ -25,13 +25,13 @@ import (
 const ResourcePrefix = "nvidia.com/"
 
 // CacheOptions returns the options of the cache: namespaced objects of the installer's namespace, objects of some kinds only with the installer's label,
-// and Pods, Nodes, Secrets and ResourceClaims without the fields that are not needed.
-func CacheOptions(namespace string) cache.Options {
+// and Pods, Nodes, Secrets and ResourceClaims without the fields that are not needed. taintRules is whether the API server serves DeviceTaintRules.
+func CacheOptions(namespace string, taintRules bool) cache.Options {
 	own := map[string]cache.Config{namespace: {}}
 	made := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy})}
 	madeHere := cache.ByObject{Label: made.Label, Namespaces: own}
 	here := cache.ByObject{Namespaces: own}
-	return cache.Options{
+	o := cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:                        {Namespaces: own, Transform: TrimPod},
@@ -43,12 +43,15 @@ func CacheOptions(namespace string) cache.Options {
 			&resourceapi.ResourceClaimTemplate{}: madeHere,
 			&policyv1.PodDisruptionBudget{}:      madeHere,
 			&nodev1.RuntimeClass{}:               made,
-			&resourceapi.DeviceTaintRule{}:       made,
 			&admissionregistrationv1.MutatingAdmissionPolicyBinding{}: made,
 			&corev1.Node{}:               {Transform: TrimNode},
 			&resourceapi.ResourceClaim{}: {Transform: TrimClaim(namespace)},
 		},
 	}
+	if taintRules { // an entry for a kind that is not served is an error
+		o.ByObject[&resourceapi.DeviceTaintRule{}] = made
+	}
+	return o
 }
 
 // HashSecretValues replaces the values of a Secret by their hashes, which suffice to detect a change. It is a transform of the cache.

@@ -16,7 +16,7 @@ import (
 
 // The cache has namespaced objects of one namespace, and only the installer's of the kinds that others create too.
 func TestCacheOptions(t *testing.T) {
-	for object, by := range CacheOptions("own").ByObject {
+	for object, by := range CacheOptions("own", true).ByObject {
 		_, own := by.Namespaces["own"]
 		labeled := by.Label != nil && by.Label.String() == render.LabelManagedBy+"="+render.ManagedBy
 		switch object.(type) {

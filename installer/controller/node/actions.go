@@ -29,7 +29,7 @@ func (s nodeStep) actions() map[phase.Action]func(context.Context) error {
 		phase.KeepHost:    func(ctx context.Context) error { return s.Cluster.GrantDriver(ctx, node, s.decision.Driver) },
 		phase.Adopt:       s.adoptDriver,
 		phase.Taint:       s.taint,
-		phase.Untaint:     func(ctx context.Context) error { return s.Cluster.UntaintNodeGPUs(ctx, node.Name) },
+		phase.Untaint:     func(ctx context.Context) error { return s.Cluster.UntaintNodeGPUs(ctx, node) },
 		phase.Enter:       s.enterMaintenance,
 		phase.Leave:       func(ctx context.Context) error { return s.Cluster.LeaveMaintenance(ctx, node) },
 		phase.Evict:       func(ctx context.Context) error { return s.Drainer.Evict(ctx, node, node.Name, s.observation.victims) },

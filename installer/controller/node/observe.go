@@ -2,12 +2,7 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"strings"
-
-	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
@@ -40,7 +35,7 @@ func (r *Reconciler) observe(ctx context.Context, cat *catalog.Catalog, gpunode 
 	if o.Placed, err = r.placedDriver(ctx, &o.Observation); err != nil {
 		return nil, err
 	}
-	if o.Tainted, err = r.isTainted(ctx, gpunode.Name); err != nil {
+	if o.Tainted, err = r.Cluster.NodeGPUsTainted(ctx, gpunode); err != nil {
 		return nil, err
 	}
 	users, err := drain.PoolUsers(ctx, r.Cluster, wire.PoolName(gpunode.Name, o.Assignment.DRADriver))
@@ -56,19 +51,6 @@ func (r *Reconciler) observe(ctx context.Context, cat *catalog.Catalog, gpunode 
 	}
 	o.Validation, err = r.readValidation(ctx, o)
 	return o, err
-}
-
-// isTainted reports whether the DeviceTaintRule of a node exists and is not being deleted.
-func (r *Reconciler) isTainted(ctx context.Context, node string) (bool, error) {
-	rule := &resourceapi.DeviceTaintRule{}
-	err := r.Cluster.Client.Get(ctx, types.NamespacedName{Name: action.TaintRuleName(node)}, rule)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("read taint of node %s: %w", node, err)
-	}
-	return rule.DeletionTimestamp == nil, nil
 }
 
 // barrier identifies what a validation of the node is valid for: boot, driver, agent, and the GPUs that are excluded. A validation with another barrier

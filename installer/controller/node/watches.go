@@ -41,12 +41,14 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.GPUNode{}, requests(r.nodesWaitingForBudget), builder.WithPredicates(remediation.BudgetChanged())).
 		Watches(&corev1.Node{}, requests(sameName), builder.WithPredicates(trigger.Changed())).
 		Watches(&corev1.Pod{}, requests(nodesOfPod), builder.WithPredicates(trigger.Changed())).
-		Watches(&resourceapi.DeviceTaintRule{}, requests(nodeOfObject), builder.WithPredicates(trigger.Changed())).
 		Watches(&resourceapi.ResourceClaim{}, requests(r.nodesOfClaim), builder.WithPredicates(trigger.Changed())).
 		Watches(&v1alpha1.ClusterPolicy{}, requests(r.allNodes), builder.WithPredicates(trigger.Decided())).
 		Watches(&v1alpha1.NVIDIADriver{}, requests(r.allNodes), builder.WithPredicates(trigger.Decided())).
 		Watches(&corev1.ConfigMap{}, requests(r.allNodes), builder.WithPredicates(trigger.ContentsChanged(), r.referenced())).
 		Watches(&corev1.Secret{}, requests(r.allNodes), builder.WithPredicates(trigger.ContentsChanged(), r.referenced()))
+	if !r.Cluster.SliceTaints {
+		b = b.Watches(&resourceapi.DeviceTaintRule{}, requests(nodeOfObject), builder.WithPredicates(trigger.Changed()))
+	}
 	return b.Complete(r)
 }
 

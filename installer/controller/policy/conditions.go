@@ -74,6 +74,22 @@ func joinFirst(list []string) string {
 	return strings.Join(list, ", ")
 }
 
+// writeReduced sets the condition Reduced, which exists only where something is reduced. Its reason is SchedulerOff if the policy enables tessera-scheduler.
+func (r *Reconciler) writeReduced(conditions *[]metav1.Condition, p *pass) {
+	if r.Reduced == "" {
+		meta.RemoveStatusCondition(conditions, v1alpha1.ConditionReduced)
+		return
+	}
+	reason := "APIServerLacksKinds"
+	if p.SchedulerOff() {
+		reason = "SchedulerOff"
+	}
+	meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReduced, Status: metav1.ConditionTrue, Reason: reason, Message: r.Reduced, ObservedGeneration: p.Policy.Generation,
+		LastTransitionTime: report.Timestamp(p.now),
+	})
+}
+
 // write sets the conditions of a status.
 func (v policyConditions) write(conditions *[]metav1.Condition, generation int64, p *pass) {
 	for _, c := range []struct {

@@ -1,13 +1,17 @@
 package policy
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
@@ -134,3 +138,36 @@ func TestSelectorConflicts(t *testing.T) {
 type errNoImage struct{}
 
 func (errNoImage) Error() string { return "no image" }
+
+// A cluster that lacks kinds has no scheduler, whatever the policy has, and the policy is Ready all the same; the condition Reduced states the reason.
+func TestClusterWithoutScheduler(t *testing.T) {
+	c := controllertest.NewClient(t, freshCluster()...)
+	r := newReconciler(t, c)
+	r.Catalogs.WithoutScheduler()
+	r.Cluster.SliceTaints, r.Reduced = true, "tessera-scheduler does not run"
+	condition := func() *metav1.Condition {
+		t.Helper()
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		policy := &v1alpha1.ClusterPolicy{}
+		if err := c.Get(t.Context(), client.ObjectKey{Name: v1alpha1.ClusterPolicyName}, policy); err != nil {
+			t.Fatal(err)
+		}
+		if policy.Spec.Scheduler.Enabled != nil {
+			t.Error("the spec of the policy was changed")
+		}
+		return meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.ConditionReduced)
+	}
+	if got := condition(); got == nil || got.Status != metav1.ConditionTrue || got.Reason != "SchedulerOff" || got.Message != r.Reduced {
+		t.Errorf("the condition is %+v", got)
+	}
+	deployments, rules := &appsv1.DeploymentList{}, &resourceapi.DeviceTaintRuleList{}
+	if err := errors.Join(c.List(t.Context(), deployments), c.List(t.Context(), rules)); err != nil || len(deployments.Items)+len(rules.Items) > 0 {
+		t.Errorf("there are Deployments %v and rules %v, error %v", deployments.Items, rules.Items, err)
+	}
+	r.Reduced = "" // the API server was upgraded
+	if got := condition(); got != nil {
+		t.Errorf("after an upgrade of the API server: %+v", got)
+	}
+}

@@ -90,8 +90,11 @@ func (p *pass) driverSets() []render.DriverSet {
 func (r *Reconciler) prunedKinds() []client.ObjectList {
 	kinds := []client.ObjectList{
 		&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}, &corev1.ConfigMapList{}, &corev1.ServiceList{}, &resourceapi.ResourceClaimTemplateList{},
-		&policyv1.PodDisruptionBudgetList{}, &nodev1.RuntimeClassList{}, &resourceapi.DeviceTaintRuleList{},
+		&policyv1.PodDisruptionBudgetList{}, &nodev1.RuntimeClassList{},
 		&admissionregistrationv1.MutatingAdmissionPolicyBindingList{},
+	}
+	if !r.Cluster.SliceTaints {
+		kinds = append(kinds, &resourceapi.DeviceTaintRuleList{})
 	}
 	if r.ServiceMonitors {
 		monitors := &unstructured.UnstructuredList{}

@@ -38,6 +38,8 @@ type Config struct {
 	Lacks func(*unstructured.Unstructured) ([]string, error)
 	// ServiceMonitors is whether the cluster serves MonitorKind.
 	ServiceMonitors bool
+	// Reduced is what is reduced in this cluster, for the condition Reduced; empty: nothing.
+	Reduced string
 }
 
 // Reconciler reconciles all policies in one pass. There is one pass at a time.

@@ -110,6 +110,7 @@ func (r *Reconciler) updateClusterPolicyStatus(ctx context.Context, p *pass, d r
 	}
 	v := derivePolicyConditions(nodes, d.Status, operands, p.faults)
 	v.write(&status.Conditions, p.Policy.Generation, p)
+	r.writeReduced(&status.Conditions, p)
 	if equality.Semantic.DeepEqual(p.Policy.Status, status) {
 		return nil
 	}

@@ -49,8 +49,11 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager) error {
 // watchedKinds returns the kinds of objects that the installer creates, except DaemonSets and Deployments, whose updates are filtered.
 func (r *Reconciler) watchedKinds() []client.Object {
 	objects := []client.Object{
-		&corev1.Service{}, &resourceapi.ResourceClaimTemplate{}, &policyv1.PodDisruptionBudget{}, &nodev1.RuntimeClass{}, &resourceapi.DeviceTaintRule{},
+		&corev1.Service{}, &resourceapi.ResourceClaimTemplate{}, &policyv1.PodDisruptionBudget{}, &nodev1.RuntimeClass{},
 		&admissionregistrationv1.MutatingAdmissionPolicyBinding{},
+	}
+	if !r.Cluster.SliceTaints {
+		objects = append(objects, &resourceapi.DeviceTaintRule{})
 	}
 	if r.ServiceMonitors {
 		u := &unstructured.Unstructured{}

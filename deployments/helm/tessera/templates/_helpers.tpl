@@ -9,10 +9,14 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Non-empty if the ClusterPolicy enables the scheduler. null has the default, which is enabled. */}}
+{{/*
+Non-empty if the ClusterPolicy enables the scheduler and the cluster can run it. null has the default, which is enabled. The installer deploys it where
+DeviceTaintRules are served, as from Kubernetes 1.37 on; without a connection to the cluster, helm has only the version.
+*/}}
 {{- define "tessera.scheduler" -}}
 {{- $scheduler := (.Values.clusterPolicy | default dict).scheduler | default dict -}}
-{{- if ne (toString $scheduler.enabled) "false" }}yes{{ end -}}
+{{- $runs := or (.Capabilities.APIVersions.Has "resource.k8s.io/v1/DeviceTaintRule") (semverCompare ">=1.37.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- if and $runs (ne (toString $scheduler.enabled) "false") }}yes{{ end -}}
 {{- end -}}
 
 {{/* Non-empty if the scheduler runs in mode Additional. */}}
