@@ -21,6 +21,7 @@ const (
 	APIServer         = recipe.APIServer
 	ControllerManager = recipe.ControllerManager
 	Scheduler         = recipe.Scheduler
+	KubeScheduler     = recipe.StockScheduler
 )
 
 // Containerd17 is the alternative container runtime of a node: the newest version that does not read CDI specs by

@@ -40,7 +40,7 @@ func changesMIGModes() {
 		Expect(c.Client.PolicyV1().PodDisruptionBudgets(r.name).Delete(ctx, "kept", metav1.DeleteOptions{})).To(Succeed())
 		Eventually(ctx, func() int { return enabled(ampere) }).Should(Equal(4))
 		stands(ctx, ampere, v1alpha1.PhaseReady, cluster.NewDriver)
-		Expect(taintRules(ctx)).To(BeEmpty())
+		Expect(taintedNodes(ctx)).To(BeEmpty())
 
 		sliced := newRoom(ctx)
 		sliced.claim(ctx, "slice", migClass)

@@ -25,7 +25,7 @@ var (
 const limit = specs.AtMost
 
 func TestInstallation(t *testing.T) {
-	specs.Run(t, "Tessera's installer in a lab")
+	specs.Run(t, specs.Installation)
 }
 
 // archives are the images of every lab. They are built once.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
@@ -39,7 +39,7 @@ func upgrades() {
 			"idle": r.awaitRunning(ctx, "idle", hopper), "one": r.awaitRunning(ctx, "one", ampere), "other": r.awaitRunning(ctx, "other", ampere),
 			"without": r.awaitRunning(ctx, "without", hopper),
 		}
-		began := time.Now()
+		began, published := time.Now(), followTaints(ctx)
 		toDriver(ctx, cluster.NewDriver)
 		allReady(ctx, cluster.NewDriver, bare()...)
 		for app, old := range before {
@@ -55,7 +55,12 @@ func upgrades() {
 			Expect(hardware(name)).To(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"DriverLoaded": BeTrue(), "DriverVersion": Equal(cluster.NewDriver)}))
 		}
 		Eventually(ctx, r.leaving).Should(BeEmpty(), "pods that are stuck")
-		Expect(taintRules(ctx)).To(BeEmpty())
+		Expect(taintedNodes(ctx)).To(BeEmpty())
+		if lab.RunsOwnScheduler(c.Kubernetes()) {
+			Expect(published()).To(BeEmpty(), "the taints are DeviceTaintRules")
+		} else {
+			Expect(published()).To(ConsistOf(bare()), "the agents publish the taints")
+		}
 	}, limit)
 
 	It("A11: does not unload a driver below a pod that a disruption budget keeps, says so, and goes on once it may", func(ctx context.Context) {
@@ -191,20 +196,6 @@ func resume(ctx context.Context) {
 	DeferCleanup(func(ctx context.Context) {
 		edit(ctx, func(p *v1alpha1.ClusterPolicy) { delete(p.Annotations, v1alpha1.AnnotationResume) })
 	})
-}
-
-// taintRules returns the nodes whose GPUs are out of service.
-func taintRules(ctx context.Context) []string {
-	GinkgoHelper()
-	rules, err := c.Client.ResourceV1().DeviceTaintRules().List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	var names []string
-	for _, rule := range rules.Items {
-		if name, is := strings.CutPrefix(rule.Name, "tessera-maintenance-"); is {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // connectNetwork gives a node a network adapter, whose driver a container has loaded: without one, nvidia_peermem is neither loaded nor needed.

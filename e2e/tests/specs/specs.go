@@ -35,6 +35,7 @@ func Run(t *testing.T, title string) {
 	gomega.EnforceDefaultTimeoutsWhenUsingContexts()
 	gomega.SetDefaultEventuallyTimeout(harness.Patience)
 	gomega.SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
+	skipExceptions(title)
 	ginkgo.ReportAfterSuite("run times and failures", func(report ginkgo.Report) {
 		ginkgo.GinkgoWriter.Printf("%s: %d nodes ran in %.0f s; the slowest:\n", title, len(ran(report)), report.RunTime.Seconds())
 		for _, spec := range longest(ran(report)) {

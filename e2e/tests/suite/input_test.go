@@ -70,8 +70,7 @@ var _ = Describe("Parameters", func() {
 var _ = Describe("Two allocations of one device, written by hand", func() {
 	It("are not both served: the second is told who holds it", func(ctx context.Context) {
 		r := newRoom(ctx)
-		Expect(c.ControlPlane().StopService(ctx, lab.Scheduler)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) { Expect(c.ControlPlane().StartService(ctx, lab.Scheduler)).To(Succeed()) })
+		withoutScheduler(ctx)
 		on := node("node1")
 		device := wholeDevice(ctx, on)
 		for _, name := range []string{"holder", "intruder"} {

@@ -155,9 +155,13 @@ func stockConfig(profile, kubeconfig string) map[string]any {
 // withoutScheduler stops the lab's scheduler until the spec ends.
 func withoutScheduler(ctx context.Context) {
 	GinkgoHelper()
-	Expect(c.ControlPlane().StopService(ctx, lab.Scheduler)).To(Succeed())
+	service := lab.Scheduler
+	if !lab.RunsOwnScheduler(c.Kubernetes()) {
+		service = lab.KubeScheduler
+	}
+	Expect(c.ControlPlane().StopService(ctx, service)).To(Succeed())
 	DeferCleanup(func(ctx context.Context) {
-		Expect(c.ControlPlane().StartService(ctx, lab.Scheduler)).To(Succeed())
+		Expect(c.ControlPlane().StartService(ctx, service)).To(Succeed())
 	})
 }
 

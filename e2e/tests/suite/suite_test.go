@@ -25,7 +25,7 @@ var images []string
 const atMost = specs.AtMost
 
 func TestSuite(t *testing.T) {
-	specs.Run(t, "Tessera in a lab")
+	specs.Run(t, specs.Suite)
 }
 
 var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
