@@ -123,7 +123,7 @@ func (r room) bind(ctx context.Context, on *lab.Node, name string, device resour
 		},
 		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: pod.UID}},
 	}
-	_, err = clientAs(schedulerUser).ResourceV1().ResourceClaims(r.namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	_, err = clientAs(allocator()).ResourceV1().ResourceClaims(r.namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 
 	pod.Spec.SchedulingGates = nil

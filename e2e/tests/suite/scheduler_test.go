@@ -152,6 +152,14 @@ func stockConfig(profile, kubeconfig string) map[string]any {
 	}
 }
 
+// allocator returns the user of the lab's scheduler, which may allocate devices.
+func allocator() string {
+	if lab.RunsOwnScheduler(c.Kubernetes()) {
+		return schedulerUser
+	}
+	return "system:kube-scheduler"
+}
+
 // withoutScheduler stops the lab's scheduler until the spec ends.
 func withoutScheduler(ctx context.Context) {
 	GinkgoHelper()
