@@ -72,6 +72,23 @@ func TestNodeIsolationIsOn(t *testing.T) {
 	}
 }
 
+// TestPodControlGroups checks the setting for the version of kubelet that requires them.
+func TestPodControlGroups(t *testing.T) {
+	c := cluster()
+	c.PodControlGroups = true
+	spec, err := Worker(c, Node{Name: "node1", Address: netip.MustParseAddr("10.64.0.10"), Pods: netip.MustParsePrefix("10.64.128.0/24")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config kubeletconfig.KubeletConfiguration
+	if err := yaml.UnmarshalStrict(content(t, spec, kubeletConfig), &config); err != nil {
+		t.Fatal(err)
+	}
+	if !*config.CgroupsPerQOS {
+		t.Error("pods have no control groups")
+	}
+}
+
 func TestKubeletConfiguration(t *testing.T) {
 	var config kubeletconfig.KubeletConfiguration
 	if err := yaml.UnmarshalStrict(content(t, worker(t), kubeletConfig), &config); err != nil {
