@@ -69,6 +69,7 @@ type timeouts struct{ start, command, quit time.Duration }
 // control is a control daemon that has been started.
 type control struct {
 	program  string
+	pipe     string
 	env      []string
 	timeouts timeouts
 	cmd      *exec.Cmd
@@ -92,11 +93,14 @@ func start(ctx context.Context, program Program, folder string, c configuration,
 	if err := clearFolder(pipe); err != nil {
 		return nil, err
 	}
+	if err := os.Chmod(pipe, closedMode); err != nil { // until admit
+		return nil, err
+	}
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return nil, err
 	}
 	programs := filepath.Dir(program.Path)
-	d := &control{program: program.Path, timeouts: allowed, output: &tail{}, done: make(chan struct{})}
+	d := &control{program: program.Path, pipe: pipe, timeouts: allowed, output: &tail{}, done: make(chan struct{})}
 	d.env = []string{
 		"PATH=" + programs + ":" + filepath.Join(programs, "../sbin") + ":/usr/sbin:/usr/bin:/sbin:/bin",
 		"LD_LIBRARY_PATH=" + libraries,
@@ -114,7 +118,6 @@ func start(ctx context.Context, program Program, folder string, c configuration,
 	} else {
 		klog.FromContext(ctx).Info("The driver's daemon serves one user at a time: containers of another user wait until those of the first have ended")
 	}
-	// A client may connect before the first command completes: the environment sets the limits from the start.
 	d.cmd.Env = append(d.env, c.environment()...)
 	d.cmd.Stdout, d.cmd.Stderr = d.output, d.output
 	d.cmd.ExtraFiles = []*os.File{lock}
@@ -142,20 +145,21 @@ func (d *control) run(started chan<- error) {
 	close(d.done)
 }
 
-// environment returns the limits as environment variables, which the daemon reads when it starts.
+// Modes of the folder of the sockets. Memory limits cannot be set before a daemon accepts connections: the variable CUDA_MPS_PINNED_DEVICE_MEM_LIMIT in its
+// environment has no effect (measured with driver 580). Until they are set, only root can connect.
+const (
+	closedMode = 0o700
+	openMode   = 0o755
+)
+
+// admit lets clients connect.
+func (d *control) admit() error { return os.Chmod(d.pipe, openMode) }
+
+// environment returns the limit that the daemon reads from its environment when it starts.
 func (c configuration) environment() []string {
 	var env []string
 	if c.ActiveThreadPercentage > 0 {
 		env = append(env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="+strconv.Itoa(c.ActiveThreadPercentage))
-	}
-	var limits []string
-	for device, bytes := range c.memory() {
-		if bytes > 0 {
-			limits = append(limits, fmt.Sprintf("%d=%s", device, formatMemory(bytes)))
-		}
-	}
-	if len(limits) > 0 {
-		env = append(env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+strings.Join(limits, ","))
 	}
 	return env
 }

@@ -224,6 +224,9 @@ func (c *character) respond(words []string) (string, error) {
 		c.over = true
 		return "", nil
 	}
+	if folder, err := os.Stat(os.Getenv("CUDA_MPS_PIPE_DIRECTORY")); len(c.servers) == 0 && (err != nil || folder.Mode().Perm()&0o077 != 0) {
+		return "", fmt.Errorf("clients of other users can connect before the daemon has its limits: %v, %w", folder.Mode(), err)
+	}
 	action, what, _ := strings.Cut(verb, "_")
 	if !strings.HasPrefix(what, "default_") && !slices.ContainsFunc(c.servers, func(s *exec.Cmd) bool { return len(arguments) > 0 && strconv.Itoa(s.Process.Pid) == arguments[0] }) {
 		return "", fmt.Errorf("no server for %s", strings.Join(words, " "))

@@ -202,6 +202,9 @@ func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	if err := d.startServer(ctx); err != nil {
 		return err
 	}
+	if err := d.admit(); err != nil {
+		return err
+	}
 	if err := s.setServing(ctx, c); err != nil {
 		return err
 	}

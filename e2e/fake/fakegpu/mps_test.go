@@ -216,7 +216,7 @@ func TestMPSLimits(t *testing.T) {
 		"one device":                     {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
 		"the daemon's":                   {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4608M"}, want: "2 devices, 4608 MiB, 32 SMs, then 2"},
 		"by UUID":                        {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, lines: []string{"set_default_device_pinned_mem_limit " + second + " 2G"}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
-		"the daemon's environment":       {daemon: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G,1=2G"}, want: "2 devices, 1024 MiB, 66 SMs, then 2"},
+		"the daemon's environment":       {daemon: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G,1=2G"}, want: "2 devices, 81559 MiB, 66 SMs, then 2"}, // of the memory there only that of clients counts
 		"the client's":                   {client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3G"}, want: "2 devices, 3072 MiB, 12 SMs, then 2"},
 		"limits by position and UUID":    {lines: []string{"set_default_device_pinned_mem_limit 0 2G", "set_default_device_pinned_mem_limit " + gputest.UUID("node1", 0) + " 1G"}, want: "2 devices, 2048 MiB, 132 SMs, then 2"},
 		"the client's limits are lower":  {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4G"}, client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G"}, want: "2 devices, 1024 MiB, 12 SMs, then 2"},

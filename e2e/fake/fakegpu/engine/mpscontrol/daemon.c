@@ -88,21 +88,17 @@ static int listen_here(void)
 	return fd;
 }
 
-/* read_limits takes the defaults from the environment. */
+/*
+ * read_limits takes the default percentage from the environment. CUDA_MPS_PINNED_DEVICE_MEM_LIMIT has no effect on a daemon, in any form (measured on an
+ * H200, driver 580).
+ */
 static void read_limits(void)
 {
-	const char *percentage = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), *memory = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
-	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-	char *copy = strdup(visible ? visible : ""), *rest = copy;
+	const char *percentage = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
 	double value;
 
 	if (percentage && parse_percentage(percentage, &value))
 		control.percentage = value;
-	for (unsigned i = 0; memory && i < MPS_DEVICES; i++) {
-		char *name = rest ? strsep(&rest, ",") : NULL;
-		control.memory[i] = memory_limit(memory, i, name && *name ? name : NULL);
-	}
-	free(copy);
 }
 
 static void close_connection(unsigned at)
