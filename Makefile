@@ -74,10 +74,10 @@ test: lab ## all tests: test-unit, test-integration, test-lab and test-upstream 
 test-integration: lab ## the real agent with a client in the place of kubelet, and the lab itself, with -race (root)
 	$(GO) test -race -parallel 4 -timeout 40m -count=1 $(INTEGRATION)
 
-# The suites run concurrently, each in processes with clusters of their own.
+# The suites run concurrently, each in processes with clusters of their own. bash remembers the status of a pipeline that has ended before `wait` only in braces.
 .PHONY: test-lab
 test-lab: lab $(GINKGO) ## the suites, in real clusters with fake GPUs (root)
-	@$(SPECS) --timeout 45m --label-filter '!long' --procs 2 ./e2e/tests/installation 2>&1 | sed -u 's/^/installation: /' & \
+	@{ $(SPECS) --timeout 45m --label-filter '!long' --procs 2 ./e2e/tests/installation 2>&1 | sed -u 's/^/installation: /'; } & \
 	status=0; installation=$$!; \
 	$(SPECS) --timeout 45m --label-filter '!long' --procs 3 ./e2e/tests/suite || status=1; \
 	wait $$installation || status=1; \
