@@ -146,7 +146,7 @@ spec:
   containers:
   - name: mig
     image: %s
-    command: [nvidia-smi, -L]
+    command: [sh, -c, nvidia-smi -L && exec sleep 2]
     resources:
       limits:
         nvidia.com/mig-1g.10gb: 1

@@ -9,6 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
@@ -64,9 +65,21 @@ var _ = Describe("In the place of NVIDIA's driver", func() {
 })
 
 // withMemoryLimit returns the example with a probe in its containers, which CUDA lets allocate so much memory on the first device: no public image prints that.
+// Both devices have the limit, since positions are in the order of UUIDs, and which GPUs are allocated is not known.
 func withMemoryLimit(example expect.Example, limit string) expect.Example {
 	GinkgoHelper()
 	probed := withProbe(example, "sh", "-c", "probe && exec probe --stay 3 share")
+	for _, object := range probed.Objects {
+		if object.GetKind() != "ResourceClaimTemplate" {
+			continue
+		}
+		configs, _, err := unstructured.NestedSlice(object.Object, "spec", "spec", "devices", "config")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(configs).To(HaveLen(1))
+		Expect(unstructured.SetNestedStringMap(configs[0].(map[string]any), map[string]string{"0": limit, "1": limit},
+			"opaque", "parameters", "sharing", "mpsConfig", "defaultPerDevicePinnedMemoryLimit")).To(Succeed())
+		Expect(unstructured.SetNestedSlice(object.Object, configs, "spec", "spec", "devices", "config")).To(Succeed())
+	}
 	for i := range probed.Subjects {
 		probed.Subjects[i].Expectation.Allocates = new(resource.MustParse(limit))
 	}
