@@ -18,6 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/render"
+	"github.com/tessera-gpu/tessera/internal/capability"
 )
 
 // cleaner removes the objects of the installer in the order of their dependencies: users of GPUs before the agents that prepare claims, and agents before
@@ -74,7 +75,7 @@ func (o *options) cleaner(out printer) (*cleaner, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := detectServer(access)
+	server, err := capability.Read(access)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -18,7 +17,6 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller"
 	"github.com/tessera-gpu/tessera/installer/crds"
 	"github.com/tessera-gpu/tessera/installer/render"
-	"github.com/tessera-gpu/tessera/internal/capability"
 )
 
 // options are the values of the flags.
@@ -75,15 +73,6 @@ func (o *options) access() (*rest.Config, error) {
 	}
 	config.UserAgent = controller.UserAgent
 	return config, nil
-}
-
-// detectServer returns what the API server serves, and an error if it is too old.
-func detectServer(access *rest.Config) (capability.Server, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(access)
-	if err != nil {
-		return capability.Server{}, err
-	}
-	return capability.Detect(client)
 }
 
 // readImages reads the images of the release. Unknown keys are an error.

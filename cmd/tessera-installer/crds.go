@@ -18,6 +18,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/crds"
+	"github.com/tessera-gpu/tessera/internal/capability"
 )
 
 // establishLimit limits the wait until the API server serves a kind.
@@ -34,7 +35,7 @@ func crdsCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, err := detectServer(access); err != nil {
+			if _, err := capability.Read(access); err != nil {
 				return err
 			}
 			scheme := runtime.NewScheme()

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -84,11 +83,8 @@ func Run(ctx context.Context, c Config) error {
 	}
 	access := rest.CopyConfig(c.Access)
 	access.QPS, access.Burst, access.UserAgent = requests, burst, UserAgent
-	found, err := discovery.NewDiscoveryClientForConfig(access)
-	if err != nil {
-		return fmt.Errorf("start installer: %w", err)
-	}
-	if c.server, err = capability.Detect(found); err != nil {
+	var err error
+	if c.server, err = capability.Read(access); err != nil {
 		return fmt.Errorf("start installer: %w", err)
 	}
 	mgr, err := ctrl.NewManager(access, managerOptions(ctx, c, scheme))

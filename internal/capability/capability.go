@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 )
 
 // ErrTooOld is returned for an API server that lacks a kind which Tessera cannot do without.
@@ -54,6 +56,15 @@ func Detect(client Discovery) (Server, error) {
 		s.TaintRules = s.TaintRules || r.version == "resource.k8s.io/v1" && slices.Contains(served, "devicetaintrules")
 	}
 	return s, nil
+}
+
+// Read returns what the API server of the configuration serves, as Detect.
+func Read(access *rest.Config) (Server, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(access)
+	if err != nil {
+		return Server{}, err
+	}
+	return Detect(client)
 }
 
 // serves returns the names of the resources in the API version; none if the version is not served.

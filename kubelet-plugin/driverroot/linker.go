@@ -36,11 +36,11 @@ func (t tree) ownFolder() string {
 	if !ok {
 		return ""
 	}
-	resolved, err := t.resolve(nvml.Path)
+	inTree, err := filepath.Rel(t.host, nvml.Host)
 	if err != nil {
 		return ""
 	}
-	return path.Dir(resolved)
+	return path.Dir(path.Join("/", inTree))
 }
 
 // libraryFolders returns the folders that can have the driver's libraries, in order of preference.

@@ -31,8 +31,8 @@ const (
 	notSupported supportState = "not supported"
 )
 
-// supportEntry is a line of docs/support.md. {NAME} in what stands for the version that the module e2e/env/lab/modules/NAME has of it. tests are folders with
-// the name of a test, or with the text of a spec.
+// supportEntry is a line of docs/support.md. {NAME} in what is replaced by the version that the module e2e/env/lab/modules/NAME has of it. tests are folders
+// with the name of a test, or with the text of a spec.
 type supportEntry struct {
 	what   string
 	state  supportState

@@ -109,7 +109,7 @@ var law = []row{
 	{"internal/host/namespacetest", []string{"golang.org/x/sys"}},
 	{"internal/host/pci", nil},
 	{"internal/host/smi", nil},
-	{"internal/capability", kubernetesTypes},
+	{"internal/capability", append([]string{"k8s.io/client-go/discovery", "k8s.io/client-go/rest"}, kubernetesTypes...)},
 	{"internal/capability/capabilitytest", kubernetesTypes},
 	{"internal/scrape", append([]string{klog, "k8s.io/client-go"}, kubernetesTypes...)},
 
