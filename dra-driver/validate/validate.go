@@ -63,6 +63,8 @@ func hasInstance(gpus []nvml.VisibleGPU) bool {
 // target is one device to validate: a GPU, or one of its MIG devices.
 type target struct {
 	name, uuid string
+	// whole is whether it is a GPU.
+	whole bool
 	// why is why nothing can be computed on the device, failed whether that is a fault. It computes if why is empty.
 	why    string
 	failed bool
@@ -74,12 +76,12 @@ type target struct {
 func targetsOf(gpus []nvml.VisibleGPU) []target {
 	var all []target
 	for _, g := range gpus {
-		whole := target{name: g.Name(), uuid: g.UUID, exclusive: g.ExclusiveProcess, free: g.FreeBytes}
+		whole := target{name: g.Name(), uuid: g.UUID, whole: true, exclusive: g.ExclusiveProcess, free: g.FreeBytes}
 		switch {
 		case g.Err != nil:
 			whole.failed, whole.why = true, fmt.Sprintf("%v: reset the GPU or reboot the node; nvidia-smi and the kernel log have the cause", g.Err)
 		case g.MIGMode:
-			whole.why = "in MIG mode without MIG devices: the driver responds, nothing was computed"
+			whole.why = inMIGMode
 		}
 		if g.Err != nil || len(g.Instances) == 0 {
 			all = append(all, whole)
@@ -98,8 +100,11 @@ type verdict struct {
 	text   string
 }
 
-// computed is the text of a device that computed.
-const computed = "computed"
+// Texts of devices that did not fail.
+const (
+	computed  = "computed"
+	inMIGMode = "in MIG mode without MIG devices: the driver responds, nothing was computed"
+)
 
 // judgeAll validates the devices, at most maxParallel at a time.
 func (c Config) judgeAll(ctx context.Context, targets []target) []verdict {
@@ -114,11 +119,22 @@ func (c Config) judgeAll(ctx context.Context, targets []target) []verdict {
 				return
 			}
 			failure, err := c.Compute(ctx, t.uuid)
+			if failure != nil && t.whole && c.isInMIGMode(t.uuid) {
+				verdicts[i] = verdict{false, inMIGMode}
+				return
+			}
 			verdicts[i] = judge(t, failure, err)
 		})
 	}
 	all.Wait()
 	return verdicts
+}
+
+// isInMIGMode reports whether the GPU is in MIG mode now. A claim can have changed the mode since the GPUs were listed, such as that of the validation of MIG
+// devices, which runs at the same time. Then CUDA does not find the GPU.
+func (c Config) isInMIGMode(uuid string) bool {
+	gpus, err := c.GPUs()
+	return err == nil && slices.ContainsFunc(gpus, func(g nvml.VisibleGPU) bool { return g.UUID == uuid && g.MIGMode })
 }
 
 // report writes a line for each device, and returns those that were skipped and an error with those that failed.

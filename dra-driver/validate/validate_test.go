@@ -119,6 +119,27 @@ func TestEveryDeviceComputes(t *testing.T) {
 	}
 }
 
+// A claim of MIG devices that changes the mode of a GPU after it was listed is no fault of the GPU, as in a validation of MIG devices at the same time.
+func TestRunWhileTheModeChanges(t *testing.T) {
+	var out strings.Builder
+	dir, c := machine(t, "h100x2", &out)
+	list, listed := c.GPUs, 0
+	c.GPUs = func() ([]nvml.VisibleGPU, error) {
+		gpus, err := list()
+		if listed++; listed == 1 {
+			smi(t, dir, "-i", "0", "-mig", "1")
+		}
+		return gpus, err
+	}
+	c.Note = func(string) error { return nil }
+	if err := Run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if got := lines(out.String()); !strings.HasSuffix(got[0], inMIGMode) || !strings.HasSuffix(got[1], computed) {
+		t.Errorf("output %q", got)
+	}
+}
+
 // lines returns the lines of an output without the UUIDs of MIG devices.
 func lines(text string) []string {
 	all := strings.Split(strings.TrimSpace(text), "\n")
