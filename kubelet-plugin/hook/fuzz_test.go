@@ -23,7 +23,7 @@ import (
 
 // What the hooks of one container may take, whatever is in its root.
 const (
-	mostProcessorTime = time.Second
+	mostProcessorTime = 3 * time.Second
 	mostMemory        = 64 << 20
 )
 
