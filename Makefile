@@ -26,7 +26,7 @@ FUZZTIME     ?= 30s
 INTEGRATION := ./e2e/tests/agent ./e2e/tests/contract ./e2e/tests/installer ./e2e/tests/installer/lifecycle ./e2e/env/lab ./e2e/tests/scheduler
 # NVIDIA's files are not in the repository: only test-contract runs this package.
 CONTRACT    := ./e2e/tests/contract/nvidia
-SUITE       := ./e2e/tests/suite ./e2e/tests/installation
+SUITE       := ./e2e/tests/suite ./e2e/tests/installation ./e2e/tests/vm
 VERIFY      := ./e2e/repo/verify ./e2e/repo/verify/dialect
 UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE) $(CONTRACT) $(1)))
 
@@ -67,7 +67,7 @@ test: lab ## all tests: test-unit, test-integration, test-lab and test-upstream 
 	@$(MAKE) test-integration
 	@$(MAKE) test-lab
 	@$(MAKE) test-upstream
-	@echo "left out: test-driver, which downloads NVIDIA's drivers (260 MB), and test-long and test-contract"
+	@echo "left out: test-driver, which downloads NVIDIA's drivers (260 MB), and test-vm, test-long and test-contract"
 
 # Most of these tests wait for an agent or a controller, so more of them run in parallel than there are processors.
 .PHONY: test-integration
@@ -95,6 +95,11 @@ test-long: lab $(GINKGO) ## faults and inputs that take minutes to hours each: t
 .PHONY: test-upstream
 test-upstream: lab ## Kubernetes' test cases of the scheduler, with our plugin in the place of the in-tree one (root)
 	$(GO) -C e2e/tests/upstream test -run '^$$' -bench '^BenchmarkUpstream$$' -benchtime 1x -timeout 30m .
+
+.PHONY: test-vm
+test-vm: $(GINKGO) ## the suite on virtual machines: stock kernels of Debian, systemd, cgroup v2, vfio-pci, kernel modules (root; QEMU, no KVM)
+	$(GO) run ./e2e/env/lab/cmd/lab setup --virtual
+	$(SPECS) --timeout 90m ./e2e/tests/vm
 
 .PHONY: test-driver
 test-driver: lab ## NVIDIA's own libraries and programs of drivers 535 and 550, downloaded from Debian's archive, without a GPU (root)

@@ -130,7 +130,7 @@ func prepareHost(ctx context.Context, folder string) (string, error) {
 		return "", err
 	}
 	fmt.Println(host.Touches(folder, cache))
-	if err := host.Install(ctx, os.Stdout); err != nil {
+	if err := host.Install(ctx, os.Stdout, host.Needs()); err != nil {
 		return "", err
 	}
 	source, err := binaries.Source()

@@ -22,7 +22,7 @@ func (Hardware) Install(ctx context.Context, node, spec, folder string) error {
 		return err
 	}
 	machine.Node = node
-	if err := fakegpu.Install(ctx, folder, machine); err != nil || !machine.Bare {
+	if err := fakegpu.Install(ctx, folder, machine); err != nil {
 		return err
 	}
 	return addKernel(ctx, folder)

@@ -174,11 +174,15 @@ func (b operandBuilder) compile(ctx context.Context, name, cgo string) (string, 
 // kernelProgram is the path, in the folder of a bare machine, of the program that simulates its kernel.
 const kernelProgram = "bin/kernel"
 
-// addKernel adds kernelProgram to a machine's folder.
+// addKernel adds kernelProgram to a machine's folder, also as boot, which a virtual machine runs.
 func addKernel(ctx context.Context, folder string) error {
 	root, err := source()
 	if err != nil {
 		return err
 	}
-	return binaries.Compile(ctx, root, "./e2e/fake/operands/kernel", filepath.Join(folder, kernelProgram))
+	program := filepath.Join(folder, kernelProgram)
+	if err := binaries.Compile(ctx, root, "./e2e/fake/operands/kernel", program); err != nil {
+		return err
+	}
+	return os.Symlink(filepath.Base(program), filepath.Join(filepath.Dir(program), "boot"))
 }

@@ -1,12 +1,14 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,10 +24,14 @@ import (
 const (
 	// patience is the timeout for the API server, a node or the first objects of the controllers to become ready. It
 	// includes a margin for a busy host, which may even stop running the lab for a minute.
-	patience   = 5 * time.Minute
-	readyPause = 200 * time.Millisecond
-	bootIDFile = "/proc/sys/kernel/random/boot_id"
-	gpuDisk    = "gpu" // folder of a node's disk
+	patience = 5 * time.Minute
+	// virtualPatience is that for a virtual machine, which is ready after one minute on idle processors.
+	virtualPatience = 15 * time.Minute
+	readyPause      = 200 * time.Millisecond
+	bootIDFile      = "/proc/sys/kernel/random/boot_id"
+	gpuDisk         = "gpu" // folder of a node's disk
+	// bootProgram is the path in the folder of the hardware of the program that applies the boot of a virtual machine.
+	bootProgram = "bin/boot"
 )
 
 // makeNode creates the machine of node i with its disk, certificates and hardware. It does not boot it.
@@ -42,10 +48,6 @@ func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
 	if err != nil {
 		return err
 	}
-	m := l.machine(node.Name)
-	if err := m.Make(); err != nil {
-		return err
-	}
 	spec.Files = append(spec.Files, files...)
 	own := l.state.Nodes[i].Files
 	for _, path := range slices.Sorted(maps.Keys(own)) {
@@ -55,18 +57,30 @@ func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
 		}
 		spec.Files = append(spec.Files, file)
 	}
-	spec.Mounts = append(binaryMounts(p.folders), machine.Mount{Source: l.images(), Target: recipe.Images})
-	for _, folder := range recipe.Persistent() {
-		spec.Mounts = append(spec.Mounts, machine.Mount{Source: filepath.Join(m.Disk(), folder), Target: folder})
+	disk := l.computer(i).Disk()
+	folders := []string{gpuDisk}
+	if l.state.Nodes[i].Virtual {
+		spec.Mounts = nodePrograms(p.folders, cmp.Or(node.Runtime, Containerd))
+		err = l.virtual(i).Install(ctx, p.disk)
+	} else {
+		spec.Mounts = binaryMounts(p.folders)
+		err = l.machine(node.Name).Make()
+		for _, folder := range recipe.Persistent() {
+			spec.Mounts = append(spec.Mounts, machine.Mount{Source: filepath.Join(disk, folder), Target: folder})
+			folders = append(folders, folder)
+		}
 	}
-	spec.Mounts = append(spec.Mounts, machine.Mount{Source: filepath.Join(m.Disk(), gpuDisk), Target: GPUFolder})
-	for _, folder := range append(recipe.Persistent(), gpuDisk) {
-		if err := os.MkdirAll(filepath.Join(m.Disk(), folder), 0o755); err != nil {
+	if err != nil {
+		return err
+	}
+	spec.Mounts = append(spec.Mounts, machine.Mount{Source: l.images(), Target: recipe.Images}, machine.Mount{Source: filepath.Join(disk, gpuDisk), Target: GPUFolder})
+	for _, folder := range folders {
+		if err := os.MkdirAll(filepath.Join(disk, folder), 0o755); err != nil {
 			return fmt.Errorf("make a folder on the disk: %w", err)
 		}
 	}
 	if gpu := l.state.Nodes[i].GPU; gpu != "" {
-		if err := l.hardware.Install(ctx, l.state.Nodes[i].Name, gpu, filepath.Join(m.Disk(), gpuDisk)); err != nil {
+		if err := l.hardware.Install(ctx, l.state.Nodes[i].Name, gpu, filepath.Join(disk, gpuDisk)); err != nil {
 			return fmt.Errorf("install GPUs %q: %w", gpu, err)
 		}
 	}
@@ -79,10 +93,14 @@ func (l *Lab) recipeNode(p *preparation, i int) (recipe.Node, error) {
 		return recipe.Node{}, err
 	}
 	spec := l.state.Nodes[i]
+	hardware := ""
+	if spec.Virtual && spec.GPU != "" {
+		hardware = filepath.Join(GPUFolder, bootProgram)
+	}
 	return recipe.Node{
 		Name: spec.Name, Labels: spec.Labels, Taints: spec.Taints,
 		Address: l.state.Plan.Node(i), Pods: l.state.Plan.Pods(i),
-		CNI: cni, Images: p.images, Runtime: spec.Runtime,
+		CNI: cni, Images: p.images, Runtime: spec.Runtime, Virtual: spec.Virtual, Hardware: hardware,
 	}, nil
 }
 
@@ -90,7 +108,6 @@ func (l *Lab) recipeNode(p *preparation, i int) (recipe.Node, error) {
 // boot ID, which kubelet reports: it distinguishes the readiness of this boot from that of the previous one.
 func (l *Lab) boot(ctx context.Context, i int) error {
 	name := l.state.Nodes[i].Name
-	bootID := string(uuid.NewUUID())
 	if err := l.connect(ctx, i); err != nil {
 		return fmt.Errorf("connect %s: %w", name, err)
 	}
@@ -98,18 +115,18 @@ func (l *Lab) boot(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	if err := l.announceBoot(ctx, i, bootID); err != nil {
-		return err
-	}
-	spec.Masks = append(spec.Masks, machine.File{Path: bootIDFile, Content: []byte(bootID + "\n"), Mode: 0o444})
-	m := l.machine(name)
 	began := time.Now().Truncate(time.Second) // heartbeats have a resolution of one second
-	if err := m.Boot(ctx, l.guest(), spec); err != nil {
-		return err
+	start, patience := l.startNamespace, patience
+	if l.state.Nodes[i].Virtual {
+		start, patience = l.startVirtual, virtualPatience
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := m.Wait(ctx); err != nil {
+	bootID, err := start(ctx, i, spec)
+	if err != nil {
+		return err
+	}
+	if err := l.computer(i).Wait(ctx); err != nil {
 		return fmt.Errorf("wait for the services of %s: %w", name, err)
 	}
 	return l.awaitNode(ctx, name, func(node *corev1.Node) string {
@@ -123,6 +140,30 @@ func (l *Lab) boot(ctx context.Context, i int) error {
 			return ""
 		}
 	})
+}
+
+// startNamespace starts the machine of node i with a new boot ID, and returns the ID.
+func (l *Lab) startNamespace(ctx context.Context, i int, spec machine.Spec) (string, error) {
+	bootID := string(uuid.NewUUID())
+	if err := l.announceBoot(ctx, i, bootID); err != nil {
+		return "", err
+	}
+	spec.Masks = append(spec.Masks, machine.File{Path: bootIDFile, Content: []byte(bootID + "\n"), Mode: 0o444})
+	return bootID, l.machine(spec.Name).Boot(ctx, l.guest(), spec)
+}
+
+// startVirtual starts the virtual machine of node i and returns the boot ID of its kernel.
+func (l *Lab) startVirtual(ctx context.Context, i int, spec machine.Spec) (string, error) {
+	l.say("starting the virtual machine %s: a minute on idle processors", spec.Name)
+	if err := l.virtual(i).Boot(ctx, l.guest(), spec); err != nil {
+		return "", err
+	}
+	node, err := l.Node(spec.Name)
+	if err != nil {
+		return "", err
+	}
+	bootID, err := node.Exec(ctx, "cat", bootIDFile)
+	return strings.TrimSpace(string(bootID)), err
 }
 
 // announceBoot passes the boot ID to the hardware of node i, if it has any.

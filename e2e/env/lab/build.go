@@ -99,6 +99,16 @@ func binaryMounts(folders binaries.Folders) []machine.Mount {
 	return mounts
 }
 
+// nodePrograms mounts the programs that a node runs. They are copied to the disk of a virtual machine.
+func nodePrograms(folders binaries.Folders, runtime string) []machine.Mount {
+	mounts := []machine.Mount{{Source: folders[runtime], Target: filepath.Join(recipe.Binaries, runtime)}}
+	for _, program := range []string{recipe.Kubelet, recipe.Proxy} {
+		path := filepath.Join(binaries.Kubernetes, program)
+		mounts = append(mounts, machine.Mount{Source: filepath.Join(folders[binaries.Kubernetes], program), Target: filepath.Join(recipe.Binaries, path)})
+	}
+	return mounts
+}
+
 func copyFile(from, to string, mode os.FileMode) error {
 	source, err := os.Open(from)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -66,6 +67,12 @@ type NodeSpec struct {
 	Taints []corev1.Taint    `json:"taints,omitempty"`
 	// Runtime is the container runtime: Containerd, the default, or Containerd17.
 	Runtime string `json:"runtime,omitempty"`
+	// Virtual makes the node a virtual machine with a stock kernel of Debian 12, systemd and cgroup v2. Its hardware's folder is inside of it, where the host
+	// does not reach it: a program bin/boot in the folder is run by the node at each boot, in the place of Hardware.Reboot and Hardware.Boot.
+	Virtual bool `json:"virtual,omitempty"`
+	// Functions are the addresses of PCI functions that a virtual machine has, such as 0000:1b:00.0: random number generators, each on a root complex and in
+	// an IOMMU group without others.
+	Functions []string `json:"functions,omitempty"`
 	// Files are small additional files of the node by path, such as /etc/os-release. They replace the host's file at
 	// every boot. Files in a folder named bin are executable.
 	Files map[string]string `json:"files,omitempty"`
@@ -93,6 +100,11 @@ func (c Config) complete() (Config, error) {
 	}
 	c.StockScheduler = c.StockScheduler || !RunsOwnScheduler(c.kubernetes)
 	return c, c.validate()
+}
+
+// virtual reports whether a node is a virtual machine.
+func (c Config) virtual() bool {
+	return slices.ContainsFunc(c.Nodes, func(n NodeSpec) bool { return n.Virtual })
 }
 
 func (c Config) validate() error {

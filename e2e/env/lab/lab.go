@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,7 +15,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/tessera-gpu/tessera/e2e/env/lab/address"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/disk"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/host"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
@@ -38,7 +41,11 @@ func Start(ctx context.Context, config Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := host.Check(config.Folder, config.Cache); err != nil {
+	needs := host.Needs()
+	if config.virtual() {
+		needs = append(needs, host.VirtualNeeds()...)
+	}
+	if err := host.Check(config.Folder, config.Cache, needs); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -82,7 +89,8 @@ type preparation struct {
 	folders     binaries.Folders
 	cluster     recipe.Cluster
 	credentials credentials
-	images      []string // file names in the lab's image folder
+	images      []string  // file names in the lab's image folder
+	disk        disk.Disk // of the virtual machines, if there are any
 }
 
 // prepare reserves the folder, builds programs and images, creates the network and issues the first certificates.
@@ -95,6 +103,11 @@ func prepare(ctx context.Context, config Config) (*preparation, error) {
 	p := &preparation{lab: l, config: config}
 	if p.folders, err = buildPrograms(ctx, config); err != nil {
 		return nil, err
+	}
+	if config.virtual() {
+		if p.disk, err = disk.Build(ctx, config.Cache, config.Progress); err != nil {
+			return nil, err
+		}
 	}
 	if err := l.state.claim(l.folder); err != nil {
 		return nil, err
@@ -200,6 +213,23 @@ func (l *Lab) connectClient() error {
 }
 
 func (l *Lab) machine(name string) machine.Machine { return l.state.machine(l.folder, name) }
+
+// computer returns the machine of node i.
+func (l *Lab) computer(i int) computer {
+	if l.state.Nodes[i].Virtual {
+		return l.virtual(i)
+	}
+	return l.machine(l.state.Nodes[i].Name)
+}
+
+func (l *Lab) virtual(i int) machine.Virtual {
+	own := l.state.Plan.Node(i)
+	return machine.Virtual{
+		Machine: l.machine(l.state.Nodes[i].Name), Switch: l.controlPlane().Network(), Tap: bridgePort(i),
+		Address: netip.PrefixFrom(own, l.state.Plan.Nodes().Bits()), Gateway: l.state.Plan.ControlPlane(), MAC: address.MAC(own).String(),
+		Functions: l.state.Nodes[i].Functions,
+	}
+}
 
 func (l *Lab) controlPlane() machine.Machine { return l.machine(recipe.ControlPlaneName) }
 

@@ -78,7 +78,7 @@ func needLab(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, for namespaces and mounts")
 	}
-	if missing := host.Missing(); len(missing) > 0 {
+	if missing := host.Missing(host.Needs()); len(missing) > 0 {
 		t.Skipf("needs host packages: %s; `make lab` installs them", strings.Join(missing, " "))
 	}
 	cache, err := binaries.DefaultCache()

@@ -62,9 +62,29 @@ func (l *Lab) layNetwork(ctx context.Context) error {
 	)
 }
 
-// connect gives node i a new network namespace with a link to the bridge. The namespace of the previous boot is
-// removed.
+// connect gives node i a new link to the bridge.
 func (l *Lab) connect(ctx context.Context, i int) error {
+	if l.state.Nodes[i].Virtual {
+		return l.connectVirtual(ctx, i)
+	}
+	return l.connectNamespace(ctx, i)
+}
+
+// connectVirtual creates the end of a virtual machine's cable.
+func (l *Lab) connectVirtual(ctx context.Context, i int) error {
+	plan, inside := l.state.Plan, l.controlPlane().Network()
+	if err := dropLink(ctx, inside, bridgePort(i)); err != nil {
+		return err
+	}
+	return runIP(ctx,
+		in(inside, "tuntap add dev %s mode tap", bridgePort(i)),
+		in(inside, "link set %s master %s up", bridgePort(i), bridge),
+		in(inside, "route replace %s via %s", plan.Pods(i), plan.Node(i)),
+	)
+}
+
+// connectNamespace gives node i a new network namespace. The namespace of the previous boot is removed.
+func (l *Lab) connectNamespace(ctx context.Context, i int) error {
 	name := l.state.Nodes[i].Name
 	namespace, plan, inside := l.machine(name).Network(), l.state.Plan, l.controlPlane().Network()
 	if err := namespace.Remove(); err != nil {

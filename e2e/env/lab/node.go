@@ -31,7 +31,21 @@ const Containerd17 = recipe.Containerd17
 // Computer is a machine of the lab: a node, or the control plane.
 type Computer struct {
 	name    string
-	machine machine.Machine
+	machine computer
+}
+
+// computer is how the lab operates a machine: machine.Machine, or machine.Virtual.
+type computer interface {
+	Boot(ctx context.Context, guest string, spec machine.Spec) error
+	Wait(ctx context.Context) error
+	Status(ctx context.Context) ([]machine.ServiceStatus, error)
+	Control(ctx context.Context, operation machine.Operation, service string) error
+	Command(ctx context.Context, args ...string) (*exec.Cmd, error)
+	Running() (bool, error)
+	Shutdown(ctx context.Context) error
+	Kill(ctx context.Context) error
+	Disk() string
+	Logs() string
 }
 
 // Name returns the host name.
@@ -116,14 +130,14 @@ func (l *Lab) Node(name string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Node{Computer: Computer{name: name, machine: l.machine(name)}, lab: l, index: index}, nil
+	return &Node{Computer: Computer{name: name, machine: l.computer(index)}, lab: l, index: index}, nil
 }
 
 // Nodes returns all nodes in the order of the configuration.
 func (l *Lab) Nodes() []*Node {
 	var nodes []*Node
 	for i, spec := range l.state.Nodes {
-		nodes = append(nodes, &Node{Computer: Computer{name: spec.Name, machine: l.machine(spec.Name)}, lab: l, index: i})
+		nodes = append(nodes, &Node{Computer: Computer{name: spec.Name, machine: l.computer(i)}, lab: l, index: i})
 	}
 	return nodes
 }
@@ -136,7 +150,8 @@ func (l *Lab) ControlPlane() *Computer {
 // GPU returns the spec of the node's GPUs, empty if it has none.
 func (n *Node) GPU() string { return n.lab.state.Nodes[n.index].GPU }
 
-// GPUFolder returns the host's path of the folder that the node sees as GPUFolder. It exists while the node is down.
+// GPUFolder returns the host's path of the folder that the node sees as GPUFolder. It exists while the node is down. A virtual node has a copy of it, which the
+// host does not see.
 func (n *Node) GPUFolder() string { return filepath.Join(n.machine.Disk(), gpuDisk) }
 
 // Kill simulates a power loss: every process ends immediately, unsaved data is lost. The disk persists.
@@ -151,7 +166,7 @@ func (n *Node) Start(ctx context.Context) error {
 	if running, err := n.machine.Running(); err != nil || running {
 		return err
 	}
-	if n.GPU() != "" {
+	if n.GPU() != "" && !n.lab.state.Nodes[n.index].Virtual {
 		if n.lab.hardware == nil {
 			return fmt.Errorf("start %s: %w", n.name, errNoHardware)
 		}

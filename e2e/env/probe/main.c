@@ -50,7 +50,9 @@ static int answer(int argc, char **argv) {
 		return vectoradd();
 	if (strcmp(argv[0], "share") == 0)
 		return share(argc - 1, argv + 1);
-	fprintf(stderr, "unknown question %s: must be one of devices, isolation, vectoradd, share\n", argv[0]);
+	if (strcmp(argv[0], "vfio") == 0)
+		return vfio();
+	fprintf(stderr, "unknown question %s: must be one of devices, isolation, vectoradd, share, vfio\n", argv[0]);
 	return 2;
 }
 

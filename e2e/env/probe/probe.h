@@ -9,6 +9,7 @@ int devices(void);
 int isolation(int argc, char **argv);
 int vectoradd(void);
 int share(int argc, char **argv);
+int vfio(void);
 
 // library opens a shared library or explains on stderr why it cannot, and returns NULL.
 void *library(const char *name);

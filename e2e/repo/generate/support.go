@@ -53,6 +53,7 @@ var supported = []struct {
 	{"Container runtimes", []supportEntry{
 		{"containerd {containerd}, runc", tested, []string{"e2e/tests/suite:TestSuite"}, "the suites"},
 		{"containerd {containerd17}", tested, []string{"e2e/tests/installation:A17: has containerd 1.7 read CDI specs"}, "the installer enables CDI"},
+		{"containerd {containerd}, crun", tested, []string{"e2e/tests/vm:TestVM"}, ""},
 		{"containerd with CDI switched off", tested, []string{"installer/discovery:TestReadRuntime"}, "the node reports `CDIDisabled`"},
 		{"CRI-O, runc or crun", writtenFor, []string{"installer/host/crio:TestNVIDIARuntime", "installer/host/toolkit:TestRuntimesThatNeedNothing"}, ""},
 		{"Docker with cri-dockerd", notSupported, nil, "it does not read CDI specs"},
@@ -73,7 +74,7 @@ var supported = []struct {
 	}},
 	{"Nodes", []supportEntry{
 		{"control groups v1", tested, []string{"e2e/tests/suite:TestSuite"}, ""},
-		{"control groups v2", onHardware, []string{"e2e/fake/fakegpu:TestAnswersOfHardware"}, "a container with a whole GPU, by runc"},
+		{"control groups v2 with systemd", tested, []string{"e2e/tests/vm:TestVM"}, "a virtual machine with the kernel of Debian 12 (`make test-vm`); a whole GPU also on hardware"},
 		{"amd64 with glibc", onHardware, []string{"e2e/tests/suite:TestSuite"}, ""},
 		{"arm64", writtenFor, []string{"e2e/repo/verify:TestPodsAreOnlyOnNodesWithImages"}, "compiled by hand, and not run"},
 		{"musl on the host", notSupported, nil, "the driver needs glibc"},
@@ -82,7 +83,8 @@ var supported = []struct {
 		{"H100, H200: whole GPUs, MPS", onHardware, []string{"e2e/fake/fakegpu:TestAnswersOfHardware"}, ""},
 		{"MIG of Hopper, Blackwell, Ampere", tested, []string{"api/wire:TestCountersAgreeWithTheModel", "e2e/tests/suite:TestSuite"}, "NVIDIA's published geometries"},
 		{"T4, L40S, RTX PRO 6000 and other GPUs", tested, []string{"api/wire:TestGolden"}, ""},
-		{"GPUs for virtual machines", writtenFor, []string{"cmd/tessera-node:TestSandbox"}, "bound and injected; no virtual machine has been started"},
+		{"GPUs for virtual machines", writtenFor, []string{"cmd/tessera-node:TestSandbox", "e2e/tests/vm:TestVM"},
+			"another PCI function was bound to vfio-pci and opened in a pod; no virtual machine has been started"},
 		{"Tegra, WSL", notSupported, nil, "NVML is not complete there"},
 	}},
 }

@@ -20,6 +20,7 @@ type exception struct {
 const (
 	Suite        = "Tessera in a lab"
 	Installation = "Tessera's installer in a lab"
+	VM           = "Tessera on virtual machines"
 )
 
 // ownScheduler is the reason of an exception.

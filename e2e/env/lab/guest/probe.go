@@ -2,6 +2,8 @@ package guest
 
 import (
 	"crypto/tls"
+	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -10,6 +12,18 @@ import (
 )
 
 const probeTimeout = 2 * time.Second
+
+// Probe returns when a service is ready. text is a machine.Probe as JSON.
+func Probe(text string) error {
+	var p machine.Probe
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return fmt.Errorf("read the probe: %w", err)
+	}
+	for !probe(p) {
+		time.Sleep(probePause)
+	}
+	return nil
+}
 
 // probe checks once whether a service is ready.
 func probe(p machine.Probe) bool {

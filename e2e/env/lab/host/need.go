@@ -32,6 +32,19 @@ func Needs() []Need {
 	}
 }
 
+// VirtualNeeds lists the additional requirements of virtual machines.
+func VirtualNeeds() []Need {
+	return []Need{
+		{"qemu-system-x86", []string{"qemu-system-x86_64"}},
+		{"qemu-utils", []string{"qemu-img"}},
+		{"mmdebstrap", []string{"mmdebstrap"}},
+		{"debian-archive-keyring", []string{"/usr/share/keyrings/debian-archive-keyring.gpg"}},
+		{"patchelf", []string{"patchelf"}},
+		{"e2fsprogs", []string{"mkfs.ext4", "/usr/sbin/mkfs.ext4"}},
+		{"openssh-client", []string{"ssh"}},
+	}
+}
+
 // CNI returns the folder with the host's CNI plugins.
 func CNI() (string, error) {
 	for _, candidate := range cniPlugin("ptp") {
@@ -51,9 +64,9 @@ func cniPlugin(name string) []string {
 }
 
 // Missing returns the packages of the requirements that are not met.
-func Missing() []string {
+func Missing(needs []Need) []string {
 	var packages []string
-	for _, need := range Needs() {
+	for _, need := range needs {
 		if !need.met() {
 			packages = append(packages, need.Package)
 		}

@@ -18,7 +18,7 @@ var ErrNotRoot = errors.New("the lab needs root")
 func Touches(folder, cache string) string {
 	lines := []string{
 		"A lab needs root for network namespaces, mounts, control groups and containers. On this machine it will",
-		"  - install these packages, if missing: " + packageList(Missing()),
+		"  - install these packages, if missing: " + packageList(Missing(Needs())),
 		"  - keep built programs in " + cache,
 		"  - keep its state, logs and file systems below " + folder + " until `lab down`",
 		"  - add one network link with an address of a free private /24, and control groups named tessera-lab-*",
@@ -35,13 +35,13 @@ func packageList(packages []string) string {
 	return strings.Join(packages, " ")
 }
 
-// Check returns an error if a lab cannot run on this host: it requires Linux, root and the packages of Install.
-func Check(folder, cache string) error {
+// Check returns an error if a lab with these requirements cannot run on this host: it requires Linux, root and the packages of Install.
+func Check(folder, cache string, needs []Need) error {
 	if err := CheckRoot(folder, cache); err != nil {
 		return err
 	}
-	if missing := Missing(); len(missing) > 0 {
-		return fmt.Errorf("missing on this machine: %s; run `lab setup`", strings.Join(missing, " "))
+	if missing := Missing(needs); len(missing) > 0 {
+		return fmt.Errorf("missing on this machine: %s; run `lab setup`, for virtual machines with --virtual", strings.Join(missing, " "))
 	}
 	if instances, err := readInotifyInstances(inotifyFile); err != nil || instances < inotifyInstances {
 		return errors.Join(fmt.Errorf("%s is %d, a lab needs %d; run `lab setup`", inotifySetting, instances, inotifyInstances), err)
@@ -62,12 +62,12 @@ func CheckRoot(folder, cache string) error {
 
 // Install installs missing packages on Debian and Ubuntu, and returns their names in an error elsewhere. It raises the
 // kernel's limit of inotify instances.
-func Install(ctx context.Context, progress io.Writer) error {
-	return errors.Join(raiseInotifyInstances(inotifyFile), installPackages(ctx, progress))
+func Install(ctx context.Context, progress io.Writer, needs []Need) error {
+	return errors.Join(raiseInotifyInstances(inotifyFile), installPackages(ctx, progress, needs))
 }
 
-func installPackages(ctx context.Context, progress io.Writer) error {
-	missing := Missing()
+func installPackages(ctx context.Context, progress io.Writer, needs []Need) error {
+	missing := Missing(needs)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -82,7 +82,7 @@ func installPackages(ctx context.Context, progress io.Writer) error {
 			return fmt.Errorf("apt-get %s: %w\n%s", args[0], err, output)
 		}
 	}
-	if still := Missing(); len(still) > 0 {
+	if still := Missing(needs); len(still) > 0 {
 		return fmt.Errorf("still missing after the installation: %s", strings.Join(still, " "))
 	}
 	return nil

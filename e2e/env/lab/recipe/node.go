@@ -26,6 +26,10 @@ type Node struct {
 	CNI string
 	// Images are the files in the folder Images that the node imports at boot.
 	Images []string
+	// Virtual is set for a virtual machine: its kernel and control groups are its own, and it is configured like a production node.
+	Virtual bool
+	// Hardware is the path of a program that must have ended before kubelet starts, after each boot. Empty for none.
+	Hardware string
 }
 
 const (
@@ -54,14 +58,23 @@ func Worker(cluster Cluster, node Node) (machine.Spec, error) {
 		config(proxyConfig, proxyFile(cluster, node)),
 		kubelet,
 	)
-	return machine.Spec{
+	spec := machine.Spec{
 		Name:     node.Name,
 		Files:    network,
-		Masks:    kernelMasks(),
 		Settings: []machine.File{setting("/proc/sys/net/ipv4/ip_forward", "1")},
 		Path:     pathWith(node.Runtime),
-		Services: []machine.Service{containerd(), imageImport(node), proxy(), kubeletService(node)},
-	}, nil
+		Services: []machine.Service{containerd(), imageImport(node), proxy()},
+	}
+	if !node.Virtual {
+		spec.Masks = kernelMasks()
+	}
+	service := kubeletService(node)
+	if node.Hardware != "" {
+		spec.Services = append(spec.Services, machine.Service{Name: Hardware, Args: []string{node.Hardware}, Ready: machine.Probe{Exit: true}})
+		service.Needs = append(service.Needs, Hardware)
+	}
+	spec.Services = append(spec.Services, service)
+	return spec, nil
 }
 
 // kernelMasks covers the settings that kubelet requires and writes: they apply to the whole host, which the lab must
@@ -91,6 +104,9 @@ func containerd() machine.Service {
 // start where the lab lacks CAP_SYS_RESOURCE. AppArmor is disabled, since a profile would be loaded into the host's
 // kernel and stay there.
 func containerdFile(node Node) string {
+	if node.Virtual {
+		return stockContainerdFile(node)
+	}
 	if node.Runtime == Containerd17 {
 		return containerd17File(node)
 	}
@@ -107,6 +123,29 @@ state = "/run/containerd"
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = [%q]
 `, containerdSocket, PauseImage, node.CNI)
+}
+
+// stockContainerdFile returns the configuration of a production node with systemd: runc, and crun for the RuntimeClass of this name.
+func stockContainerdFile(node Node) string {
+	text := fmt.Sprintf(`version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+[grpc]
+  address = %q
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = %q
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = [%q]
+`, containerdSocket, PauseImage, node.CNI)
+	for _, runtime := range []string{"runc", "crun"} {
+		text += fmt.Sprintf(`[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.%s]
+  runtime_type = "io.containerd.runc.v2"
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.%s.options]
+    BinaryName = %q
+    SystemdCgroup = true
+`, runtime, runtime, runtime)
+	}
+	return text
 }
 
 // containerd17File returns the equivalent configuration for version 1.7, which reads CDI specs only if configured.
@@ -192,7 +231,7 @@ func kubeletService(node Node) machine.Service {
 // kubeletFile returns kubelet's configuration. A node accepts only clients that the API server authenticates and
 // authorizes.
 func kubeletFile(cluster Cluster, node Node) (machine.File, error) {
-	text, err := json.MarshalIndent(map[string]any{
+	settings := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"kind":       "KubeletConfiguration",
 		"authentication": map[string]any{
@@ -204,10 +243,6 @@ func kubeletFile(cluster Cluster, node Node) (machine.File, error) {
 		"tlsCertFile":              ServerCertificate,
 		"tlsPrivateKeyFile":        ServerKey,
 		"containerRuntimeEndpoint": "unix://" + containerdSocket,
-		"cgroupDriver":             "cgroupfs",
-		"cgroupsPerQOS":            cluster.PodControlGroups,
-		"enforceNodeAllocatable":   []string{"none"},
-		"failCgroupV1":             false,
 		"evictionHard": map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%",
 		},
@@ -215,6 +250,15 @@ func kubeletFile(cluster Cluster, node Node) (machine.File, error) {
 		"nodeStatusUpdateFrequency": "1s",  // a node reports readiness within a second, instead of ten
 		"registerWithTaints":        node.Taints,
 		"featureGates":              cluster.Gates,
-	}, "", "  ")
+	}
+	if node.Virtual {
+		settings["cgroupDriver"] = "systemd"
+	} else {
+		settings["cgroupDriver"] = "cgroupfs"
+		settings["cgroupsPerQOS"] = cluster.PodControlGroups
+		settings["enforceNodeAllocatable"] = []string{"none"}
+		settings["failCgroupV1"] = false
+	}
+	text, err := json.MarshalIndent(settings, "", "  ")
 	return machine.File{Path: kubeletConfig, Content: text, Mode: 0o644}, err
 }

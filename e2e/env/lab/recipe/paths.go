@@ -42,6 +42,7 @@ const (
 	StockScheduler    = "kube-scheduler"
 	Containerd        = "containerd"
 	ImageImport       = "image-import"
+	Hardware          = "hardware"
 	Kubelet           = "kubelet"
 	Proxy             = "kube-proxy"
 )

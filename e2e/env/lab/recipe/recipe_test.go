@@ -89,6 +89,32 @@ func TestPodControlGroups(t *testing.T) {
 	}
 }
 
+// TestVirtualWorker checks that a virtual machine is configured as its administrator would: nothing of the host is masked, systemd has the control groups.
+func TestVirtualWorker(t *testing.T) {
+	spec, err := Worker(cluster(), Node{
+		Name: "vm1", Address: netip.MustParseAddr("10.64.0.10"), Pods: netip.MustParsePrefix("10.64.128.0/24"), Virtual: true, Hardware: "/run/gpu/bin/boot",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config kubeletconfig.KubeletConfiguration
+	if err := yaml.UnmarshalStrict(content(t, spec, kubeletConfig), &config); err != nil {
+		t.Fatal(err)
+	}
+	if config.CgroupDriver != "systemd" || config.CgroupsPerQOS != nil || config.FailCgroupV1 != nil || config.EnforceNodeAllocatable != nil || len(spec.Masks) > 0 {
+		t.Errorf("kubelet has the lab's settings: %+v, masks %v", config, spec.Masks)
+	}
+	runtimes := string(content(t, spec, containerdConfig))
+	for _, want := range []string{"runtimes.runc]", "runtimes.crun]", "SystemdCgroup = true"} {
+		if !strings.Contains(runtimes, want) {
+			t.Errorf("containerd lacks %s:\n%s", want, runtimes)
+		}
+	}
+	if !slices.Contains(find(t, spec, Kubelet).Needs, Hardware) {
+		t.Error("kubelet does not wait for the hardware")
+	}
+}
+
 func TestKubeletConfiguration(t *testing.T) {
 	var config kubeletconfig.KubeletConfiguration
 	if err := yaml.UnmarshalStrict(content(t, worker(t), kubeletConfig), &config); err != nil {

@@ -4,6 +4,7 @@
 //	kernel insmod <module> <version>
 //	kernel rmmod <module>
 //	kernel lsmod
+//	boot            in a virtual machine, at each boot: a power cycle of the GPUs, which then have the boot ID of the machine's kernel
 //
 // Its exit status is the error number of the system call that it replaces, EBUSY (16) for a module that is in use.
 package main
@@ -23,8 +24,13 @@ import (
 
 func main() {
 	program, err := os.Executable()
-	if err == nil {
-		err = run(filepath.Dir(filepath.Dir(program)), os.Args[1:])
+	machine := filepath.Dir(filepath.Dir(program))
+	switch {
+	case err != nil:
+	case filepath.Base(os.Args[0]) == "boot":
+		err = boot(machine)
+	default:
+		err = run(machine, os.Args[1:])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kernel:", err)
@@ -48,6 +54,41 @@ func run(machine string, args []string) error {
 		return err
 	}
 	return errUsage
+}
+
+// boot applies a boot of a virtual machine.
+func boot(machine string) error {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	if err := fakegpu.Reboot(machine); err != nil {
+		return err
+	}
+	return errors.Join(fakegpu.SetBootID(machine, string(id)), disguise(fakegpu.SysRoot(machine), "/sys"))
+}
+
+// disguise makes the machine's PCI functions that have the addresses of the GPUs look like them: what sysfs shows of a GPU covers what it shows of the
+// function. Drivers and the IOMMU see the function.
+func disguise(fake, sys string) error {
+	files, err := filepath.Glob(filepath.Join(fake, "bus/pci/devices/*/*"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		relative, err := filepath.Rel(fake, file)
+		if err != nil {
+			return err
+		}
+		shown := filepath.Join(sys, relative)
+		if _, err := os.Stat(shown); err != nil || filepath.Base(file) == "config" {
+			continue
+		}
+		if err := unix.Mount(file, shown, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("cover %s: %w", shown, err)
+		}
+	}
+	return nil
 }
 
 // status is the exit status of an error.

@@ -19,12 +19,14 @@ func main() {
 }
 
 // run takes the machine's folder; a second argument selects the second stage. Standard input carries the spec. File 3
-// receives the message that the machine is up.
+// receives the message that the machine is up. In a virtual machine, `guest probe PROBE` returns when a service is ready.
 func run(program string, args []string) error {
-	switch len(args) {
-	case 1:
+	switch {
+	case len(args) == 2 && args[0] == "probe":
+		return guest.Probe(args[1])
+	case len(args) == 1:
 		return guest.Enter(program, args[0], "boot")
-	case 2:
+	case len(args) == 2:
 		const ready = 3
 		unix.CloseOnExec(ready) // services must not inherit it
 		return guest.Run(args[0], os.Stdin, os.NewFile(ready, "ready"))

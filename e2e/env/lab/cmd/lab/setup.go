@@ -11,7 +11,8 @@ import (
 )
 
 func newSetup(p *place) *cobra.Command {
-	return &cobra.Command{
+	virtual := false
+	cmd := &cobra.Command{
 		Use:   "setup",
 		Short: "Install missing host packages (root) and build the cluster's programs",
 		Args:  cobra.NoArgs,
@@ -23,12 +24,18 @@ func newSetup(p *place) *cobra.Command {
 			if err := host.CheckRoot(p.dir(), cache); err != nil {
 				return err
 			}
-			if err := host.Install(cmd.Context(), os.Stderr); err != nil {
+			needs := host.Needs()
+			if virtual {
+				needs = append(needs, host.VirtualNeeds()...)
+			}
+			if err := host.Install(cmd.Context(), os.Stderr, needs); err != nil {
 				return err
 			}
 			return build(cmd)
 		},
 	}
+	cmd.Flags().BoolVar(&virtual, "virtual", false, "also what virtual machines need: QEMU and mmdebstrap")
+	return cmd
 }
 
 func newBuild() *cobra.Command {
