@@ -25,8 +25,26 @@ func writeKernelProc(dir string, spec Spec) error {
 	})
 }
 
+// DriverProc returns the files of the loaded driver by their paths below /proc.
+func DriverProc(spec Spec) (map[string]string, error) {
+	spec = spec.withDefaults()
+	machine, err := gputest.FindMachine(spec.Machine)
+	if err != nil {
+		return nil, err
+	}
+	return driverProc(spec, machine)
+}
+
 // writeDriverProc writes the files of the loaded driver.
 func writeDriverProc(dir string, spec Spec, m gputest.Machine) error {
+	files, err := driverProc(spec, m)
+	if err != nil {
+		return err
+	}
+	return writeFiles(ProcRoot(dir), files)
+}
+
+func driverProc(spec Spec, m gputest.Machine) (map[string]string, error) {
 	files := map[string]string{
 		"driver/nvidia/version":                       fmt.Sprintf("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (fake)\n", spec.DriverVersion),
 		"driver/nvidia/params":                        "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n",
@@ -38,14 +56,14 @@ func writeDriverProc(dir string, spec Spec, m gputest.Machine) error {
 	for i, slot := range m.GPUs {
 		model, err := gputest.FindModel(slot.Model)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		files["driver/nvidia/gpus/"+slot.PCI+"/information"] = fmt.Sprintf(
 			"Model: \t\t %s\nIRQ:   \t\t %d\nGPU UUID: \t %s\nVideo BIOS: \t 96.00.00.00.00\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n"+
 				"DMA Mask: \t 0xfffffffffffff\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Firmware: \t %s\nGPU Excluded:\t No\n",
 			model.Product, 64+i, gputest.UUID(spec.Node, i), slot.PCI, i, spec.DriverVersion)
 	}
-	return writeFiles(ProcRoot(dir), files)
+	return files, nil
 }
 
 // writeModules writes the kernel's files about the modules of a machine that is not bare; without a driver version no module is loaded.

@@ -1,6 +1,7 @@
 // Command driver implements the containers of a driver by NVIDIA's contract, for fake machines. As nvidia-driver, `init` loads the modules of the version
 // in DRIVER_VERSION, shows its root below /run/nvidia/driver, and unloads at SIGTERM; `reload_nvidia_peermem` loads that module, and
-// `probe_nvidia_peermem` checks it. As nvidia-gds-driver and nvidia-gdrcopy-driver, `install` loads nvidia_fs and gdrdrv.
+// `probe_nvidia_peermem` checks it. As nvidia-gds-driver and nvidia-gdrcopy-driver, `install` loads nvidia_fs and gdrdrv. As nvidia-persistenced, it
+// connects the fake GPUs to modules that another entry point has loaded into a real kernel.
 //
 // What it does to the host, and in which order, is what NVIDIA's entry points do: e2e/tests/contract compares it with the table that they wrote.
 //
@@ -45,6 +46,8 @@ func run(ctx context.Context, name string, args []string) error {
 		return companion(ctx, fakegpu.Peermem, networkReady)
 	case "nvidia-driver probe_nvidia_peermem":
 		return probePeermem()
+	case "nvidia-persistenced --persistence-mode":
+		return connect(os.Getenv("DRIVER_VERSION"))
 	case "nvidia-gds-driver install":
 		return companion(ctx, fakegpu.GDS, driverLoaded)
 	case "nvidia-gdrcopy-driver install":
