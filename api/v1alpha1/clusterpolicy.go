@@ -90,6 +90,10 @@ type ClusterPolicySpec struct {
 	// your own and set image.
 	// +optional
 	VGPUManager VGPUManagerSpec `json:"vgpuManager,omitempty"`
+	// VGPUDeviceManager is NVIDIA's program that creates the vGPU devices on the nodes with the vGPU host driver. The node label
+	// nvidia.com/vgpu.config selects the configuration of a node. On by default; without vgpuManager it has no effect.
+	// +optional
+	VGPUDeviceManager VGPUDeviceManagerSpec `json:"vgpuDeviceManager,omitempty"`
 	// Upgrade configures rollouts of a new driver to nodes that have one.
 	// +optional
 	Upgrade UpgradePolicy `json:"upgrade,omitempty"`

@@ -18,6 +18,7 @@ const (
 	defaultContainerdConfig = "/etc/containerd/config.toml"
 	defaultMinVersion       = "535"
 	defaultTimeZone         = "UTC"
+	defaultVGPUConfig       = "default"
 
 	defaultSchedulerReplicas = 2
 	defaultScrapeInterval    = 15 * time.Second
@@ -68,6 +69,8 @@ func (s ClusterPolicySpec) Complete() ClusterPolicySpec {
 	duration(&c.Validator.Timeout, defaultValidationTimeout)
 	pointer(&c.FeatureLabels.Enabled, true)
 	c.VGPUManager.complete(false)
+	c.VGPUDeviceManager.complete(true)
+	or(&c.VGPUDeviceManager.Config.Default, defaultVGPUConfig)
 	c.Upgrade = c.Upgrade.Complete()
 	c.Remediation = c.Remediation.Complete()
 	return c

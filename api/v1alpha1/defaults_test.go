@@ -35,6 +35,7 @@ dcgmExporter: {enabled: true, interval: 15s}
 validator: {enabled: true, mig: true, timeout: 10m}
 featureLabels: {enabled: true}
 vgpuManager: {enabled: false}
+vgpuDeviceManager: {enabled: true, config: {default: default}}
 upgrade:
   auto: true
   canary: 1
@@ -80,8 +81,9 @@ func TestCompleteKeepsDecisions(t *testing.T) {
 		NodeAgent: NodeAgentSpec{Component: Component{Enabled: new(false)}, Config: &NodeConfigSpec{Shares: 3}, Pools: []NodePool{
 			{Name: "own", Config: &NodeConfigSpec{Shares: 7}},
 		}},
-		FeatureLabels: FeatureLabelsSpec{Enabled: new(false)},
-		VGPUManager:   VGPUManagerSpec{Component: Component{Enabled: new(true)}},
+		FeatureLabels:     FeatureLabelsSpec{Enabled: new(false)},
+		VGPUManager:       VGPUManagerSpec{Component: Component{Enabled: new(true)}},
+		VGPUDeviceManager: VGPUDeviceManagerSpec{Component: Component{Enabled: new(false)}, Config: VGPUConfigSpec{Default: "A40-8Q"}},
 		Driver: DriverSpec{
 			Component: Component{Enabled: new(false)}, KernelModuleType: ModulesOpen, HostDriver: HostDriverRefuse, MinVersion: "570",
 			RDMA: RDMASpec{Component: Component{Enabled: new(true)}}, GDS: Component{Enabled: new(true)}, GDRCopy: Component{Enabled: new(true)},

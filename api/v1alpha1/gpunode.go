@@ -230,7 +230,7 @@ const (
 
 // ComponentStatus is one operand on the node.
 type ComponentStatus struct {
-	// Name is driver, toolkit, node-agent or validator.
+	// Name is driver, toolkit, node-agent, validator, or vgpu-device-manager on nodes with its pod.
 	Name string `json:"name"`
 	// State is Absent, Pending, Starting, Ready or Failed.
 	// +kubebuilder:validation:Enum=Absent;Pending;Starting;Ready;Failed

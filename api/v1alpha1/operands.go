@@ -257,3 +257,27 @@ type VGPUManagerSpec struct {
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 }
+
+// VGPUDeviceManagerSpec configures NVIDIA's vGPU device manager.
+type VGPUDeviceManagerSpec struct {
+	Component `json:",inline"`
+	// Config has the configurations among which nodes choose.
+	// +optional
+	Config VGPUConfigSpec `json:"config,omitempty"`
+}
+
+// VGPUConfigSpec names the configurations of vGPU devices.
+type VGPUConfigSpec struct {
+	// Name is the name of a ConfigMap in the installer's namespace with the configurations in the key config.yaml, in the format of NVIDIA's
+	// vGPU device manager. A change of its content is applied. Empty, the default, selects one of the installer with the content of the
+	// GPU Operator's: a configuration per vGPU type, named after the type, and the configuration default.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	Name string `json:"name,omitempty"`
+	// Default is the configuration of nodes without the label nvidia.com/vgpu.config. Default default.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	Default string `json:"default,omitempty"`
+}

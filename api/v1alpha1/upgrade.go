@@ -123,9 +123,13 @@ const (
 	// LabelSkipDrain on a pod, set to true, excludes it from evictions: the drain waits for the end of the pod.
 	LabelSkipDrain = "tessera.dev/skip-drain"
 	// LabelOperands on a Node, set to false, removes every operand from it. LabelDeployPrefix followed by a component's name removes that
-	// component: driver, node-agent, dcgm, dcgm-exporter or operator-validator.
+	// component: driver, node-agent, dcgm, dcgm-exporter, operator-validator or vgpu-device-manager.
 	LabelOperands     = "nvidia.com/gpu.deploy.operands"
 	LabelDeployPrefix = "nvidia.com/gpu.deploy."
+	// LabelVGPUConfig on a Node names the configuration that NVIDIA's vGPU device manager applies. LabelVGPUConfigState is its result, pending,
+	// success or failed, which that program writes.
+	LabelVGPUConfig      = "nvidia.com/vgpu.config"
+	LabelVGPUConfigState = "nvidia.com/vgpu.config.state"
 )
 
 // Labels of nodes by which operands are placed. Only the installer writes them.

@@ -118,7 +118,9 @@ func (c *cleaner) run(ctx context.Context) error {
 		return errors.Join(err, c.undo(ctx))
 	}
 	return c.perform(ctx, []step{
-		{"remove node agents", func(ctx context.Context) error { return c.removeSets(ctx, render.OperandNodeAgent) }},
+		{"remove node agents and vGPU device managers", func(ctx context.Context) error {
+			return c.removeSets(ctx, render.OperandNodeAgent, render.OperandVGPUDeviceManager)
+		}},
 		{"remove drivers", func(ctx context.Context) error {
 			return c.removeSets(ctx, render.OperandDriver, render.OperandVGPUManager, render.OperandToolkit, render.OperandDiscovery)
 		}},

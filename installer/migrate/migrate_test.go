@@ -95,6 +95,7 @@ var settled = map[string]string{
 	"cdi.nriPluginEnabled=false":                              "it always is",
 	"dcgmExporter.enablePodLabels=false":                      "nothing to do",
 	"dcgmExporter.enablePodUID=false":                         "nothing to do",
+	"vgpuDeviceManager.config.name=":                          "the default there",
 	"sandboxWorkloads.enabled=false":                          "nothing to do",
 	"sandboxWorkloads.defaultWorkload=container":              "the default there",
 	"driver.upgradePolicy.waitForCompletion.podSelector=":     "nothing is waited for",
@@ -365,4 +366,37 @@ func converted(t *testing.T, sources []Source) Result {
 		t.Fatal(err)
 	}
 	return result
+}
+
+// TestVGPUDeviceManagerDefaults checks the defaults of the GPU Operator: a ClusterPolicy without the field has no device manager
+// (api/nvidia/v1/clusterpolicy_types.go:2325-2331), the chart enables it (deployments/gpu-operator/values.yaml:487), and the ConfigMap of the operator's name is
+// the default (controllers/object_controls.go:155,2274).
+func TestVGPUDeviceManagerDefaults(t *testing.T) {
+	t.Parallel()
+	spec := func(devices map[string]any) map[string]any {
+		return map[string]any{
+			"sandboxWorkloads": map[string]any{"enabled": true}, "vgpuManager": map[string]any{"enabled": true, "image": "registry.example.com/vgpu-manager:580"},
+			"vgpuDeviceManager": devices,
+		}
+	}
+	policy := func(devices map[string]any) Source {
+		return Source{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "spec": spec(devices)}
+	}
+	for name, test := range map[string]struct {
+		source    Source
+		enabled   bool
+		configMap string
+	}{
+		"a ClusterPolicy without the field": {policy(map[string]any{}), false, ""},
+		"a ClusterPolicy with it":           {policy(map[string]any{"enabled": true}), true, ""},
+		"values without the field":          {Source(spec(map[string]any{})), true, ""},
+		"values that disable it":            {Source(spec(map[string]any{"enabled": false})), false, ""},
+		"the operator's ConfigMap":          {policy(map[string]any{"enabled": true, "config": map[string]any{"name": "default-vgpu-devices-config"}}), true, ""},
+		"another ConfigMap":                 {policy(map[string]any{"enabled": true, "config": map[string]any{"name": "own"}}), true, "own"},
+	} {
+		got := converted(t, []Source{test.source}).Policy.Spec.Complete()
+		if !got.VGPUManager.Chosen() || got.VGPUDeviceManager.On() != test.enabled || got.VGPUDeviceManager.Config.Name != test.configMap {
+			t.Errorf("%s: %+v", name, got.VGPUDeviceManager)
+		}
+	}
 }

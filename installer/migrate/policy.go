@@ -81,7 +81,8 @@ func sandboxRules() []rule {
 	rules := []rule{
 		{"vfioManager", none("has no counterpart: the node agent binds GPUs to vfio-pci on the nodes that spec.sandboxWorkloads selects")},
 		{"sandboxDevicePlugin", none(sandboxPlugin)}, {"kataSandboxDevicePlugin", none(sandboxPlugin)},
-		{"vgpuDeviceManager", none("has no counterpart: vGPU devices are created by the image of spec.vgpuManager, or manually")},
+		{"vgpuDeviceManager.config.name", vgpuConfigMap},
+		{"vgpuDeviceManager.config.default", into(func(c *conversion) *string { return &c.policy.VGPUDeviceManager.Config.Default })},
 		{"kataManager", none("has no counterpart, and no effect in the GPU Operator either")},
 		{"ccManager", none("has no counterpart: confidential computing modes are not managed. Set them on the hosts")},
 		{"sandboxWorkloads.enabled", func(c *conversion, value any) string { return c.sandbox(value) }},
@@ -90,7 +91,16 @@ func sandboxRules() []rule {
 		{"vgpuManager.driverManager", none("has no counterpart: modules are unloaded by Tessera's node image")},
 		{"vgpuManager.kernelModuleConfig", none("has no counterpart: set module parameters in the image's /etc/modprobe.d")},
 	}
-	return append(rules, componentRules("vgpuManager", func(c *conversion) *v1alpha1.Component { return &c.policy.VGPUManager.Component })...)
+	rules = append(rules, componentRules("vgpuManager", func(c *conversion) *v1alpha1.Component { return &c.policy.VGPUManager.Component })...)
+	return append(rules, componentRules("vgpuDeviceManager", func(c *conversion) *v1alpha1.Component { return &c.policy.VGPUDeviceManager.Component })...)
+}
+
+// vgpuConfigMap takes over the ConfigMap of vGPU configurations. The GPU Operator creates one of a fixed name, whose content is that of policies without a name.
+func vgpuConfigMap(c *conversion, value any) string {
+	if value == "default-vgpu-devices-config" {
+		return ""
+	}
+	return into(func(c *conversion) *string { return &c.policy.VGPUDeviceManager.Config.Name })(c, value)
 }
 
 const (
@@ -245,6 +255,9 @@ func (c *conversion) place() {
 		return
 	}
 	manager.NodeSelector = c.workload(workloadVGPU)
+	if c.root != "" && c.at("vgpuDeviceManager.enabled") == nil {
+		c.policy.VGPUDeviceManager.Enabled = new(false) // the default of the kind, and not of the chart
+	}
 	if manager.Image == "" {
 		c.refuse("vgpuManager.enabled", true, "requires an image with a tag: NVIDIA publishes none. Set spec.vgpuManager.enabled and image")
 		manager.Enabled = nil

@@ -14,6 +14,8 @@ const (
 	ComponentToolkit   = "toolkit"
 	ComponentAgent     = "node-agent"
 	ComponentValidator = "validator"
+	// ComponentVGPUDevices is listed only on nodes with its pod.
+	ComponentVGPUDevices = "vgpu-device-manager"
 )
 
 // conditions returns the current state of the four validations, always in the same order, and DriverRefuses if a GPU was ever busy.

@@ -51,11 +51,20 @@ func monitor(in Input, component, name string, c corev1.Container) corev1.PodSpe
 		SchedulerName:                SchedulerOfDevices(in.Policy.Spec),
 		AutomountServiceAccountToken: new(false),
 		NodeSelector:                 map[string]string{v1alpha1.LabelReady: "true"},
-		Affinity:                     required(notOptedOut(component)),
+		Affinity:                     required(append(notOptedOut(component), monitored()...)),
 		SecurityContext:              &corev1.PodSecurityContext{RunAsUser: new(int64(0))},
 		ResourceClaims:               []corev1.PodResourceClaim{{Name: gpusClaim, ResourceClaimTemplateName: &name}},
 		Containers:                   []corev1.Container{c},
 		Volumes:                      []corev1.Volume{scratch("tmp"), scratch("log"), scratch("run")},
+	}
+}
+
+// monitored returns the node requirements of such claims: an agent that offers the shape monitor. Nodes with the vGPU host driver have no agent, and the agent
+// of nodes for virtual machines has no such device.
+func monitored() []corev1.NodeSelectorRequirement {
+	return []corev1.NodeSelectorRequirement{
+		{Key: v1alpha1.LabelAgent, Operator: corev1.NodeSelectorOpExists},
+		{Key: v1alpha1.LabelAgent, Operator: corev1.NodeSelectorOpNotIn, Values: []string{PoolSandbox}},
 	}
 }
 

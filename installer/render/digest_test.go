@@ -252,7 +252,7 @@ func TestReferencesAreWhatPoliciesName(t *testing.T) {
 	got := render.References(in.Policy.Spec, []v1alpha1.DriverSpec{{RepoConfig: "others", SecretEnv: "environment"}})
 	want := []string{
 		"ConfigMap/certificates", "ConfigMap/metrics", "ConfigMap/modules", "ConfigMap/others", "ConfigMap/repositories",
-		"Secret/environment", "Secret/license", "Secret/variable",
+		"ConfigMap/vgpu-devices", "Secret/environment", "Secret/license", "Secret/variable",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)

@@ -21,7 +21,9 @@ const (
 	driverRoot    = "/run/nvidia/driver"
 	driverAccount = "tessera-driver"
 	// rootShown is a shell test that succeeds once the driver root is mounted.
-	rootShown = "[ -e " + driverRoot + "/usr/bin/nvidia-smi ]"
+	rootShown = "[ -e " + driverRoot + rootFile + " ]"
+	// rootFile is a file of every driver root.
+	rootFile  = "/usr/bin/nvidia-smi"
 	runNVIDIA = "run-nvidia"
 )
 

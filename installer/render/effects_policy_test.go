@@ -67,6 +67,7 @@ func componentEffects() []effect {
 		{"spec.dcgm", "DaemonSet/tessera-dcgm", "nvidia-dcgm-ctr", "registry.example/own/image", as(func(s *v1alpha1.ClusterPolicySpec) *v1alpha1.Component { return &s.DCGM }), wholeObject},
 		{"spec.dcgmExporter", "DaemonSet/tessera-dcgm-exporter", "nvidia-dcgm-exporter", "registry.example/own/image", as(func(s *v1alpha1.ClusterPolicySpec) *v1alpha1.Component { return &s.DCGMExporter.Component }), wholeObject},
 		{"spec.vgpuManager", "DaemonSet/tessera-vgpu-manager-*", "nvidia-vgpu-manager-ctr", "registry.example/own/image:1-ubuntu24.04", as(func(s *v1alpha1.ClusterPolicySpec) *v1alpha1.Component { return &s.VGPUManager.Component }), elsewhereSwitched},
+		{"spec.vgpuDeviceManager", "DaemonSet/tessera-vgpu-device-manager", "nvidia-vgpu-device-manager", "registry.example/own/image", as(func(s *v1alpha1.ClusterPolicySpec) *v1alpha1.Component { return &s.VGPUDeviceManager.Component }), wholeObject},
 	} {
 		all = append(all, c.effects()...)
 	}
@@ -99,6 +100,11 @@ func operandEffects() []effect {
 		{field: "spec.dcgmExporter.serviceMonitor", object: monitor, want: "false", change: spec(func(s *v1alpha1.ClusterPolicySpec) { s.DCGMExporter.ServiceMonitor = false })},
 		{field: "spec.dcgmExporter.interval", object: monitor, path: ".spec.endpoints[0].interval", want: "60s",
 			change: spec(func(s *v1alpha1.ClusterPolicySpec) { s.DCGMExporter.Interval = &metav1.Duration{Duration: time.Minute} })},
+		{field: "spec.vgpuDeviceManager.config.name", object: "DaemonSet/tessera-vgpu-device-manager", path: pod + `.volumes[?(@.name=="vgpu-config")].configMap.name`, want: "own",
+			change: spec(func(s *v1alpha1.ClusterPolicySpec) { s.VGPUDeviceManager.Config.Name = "own" })},
+		{field: "spec.vgpuDeviceManager.config.default", object: "DaemonSet/tessera-vgpu-device-manager", want: "A40-8Q",
+			path:   at("nvidia-vgpu-device-manager", `.env[?(@.name=="DEFAULT_VGPU_CONFIG")].value`),
+			change: spec(func(s *v1alpha1.ClusterPolicySpec) { s.VGPUDeviceManager.Config.Default = "A40-8Q" })},
 		{field: "spec.sandboxWorkloads.enabled", object: "DaemonSet/tessera-node-sandbox", want: "false",
 			change: spec(func(s *v1alpha1.ClusterPolicySpec) { s.SandboxWorkloads.Enabled = false })},
 	}

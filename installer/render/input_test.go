@@ -18,6 +18,7 @@ func release() render.Images {
 		Driver: "registry.example:5000/nvidia/driver", DriverVersion: "580.105.08",
 		GDS: "registry.example/nvidia/nvidia-fs:2.26.6", GDRCopy: "registry.example/nvidia/gdrdrv:v2.5.1",
 		DCGM: "registry.example/nvidia/dcgm:4.5.0", DCGMExporter: "registry.example/nvidia/dcgm-exporter:4.5.0",
+		VGPUDeviceManager: "registry.example/nvidia/vgpu-device-manager:v0.5.0",
 	}
 }
 
@@ -63,13 +64,14 @@ func everything() render.Input {
 		Component:    v1alpha1.Component{Enabled: new(true), Image: "registry.example/own/vgpu-manager:580.105.06"},
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "vgpu"}},
 	}
+	spec.VGPUDeviceManager.Config.Name = "vgpu-devices"
 	in.Drivers = []render.DriverSet{
 		{Owner: "ClusterPolicy/default", Host: ubuntu(), Spec: spec.Driver},
 		{Owner: "rhel", Host: rhel(), Spec: v1alpha1.DriverSpec{UsePrecompiled: true, Version: "580"}},
 		{Owner: "ClusterPolicy/default", Host: ubuntu(), VGPU: true},
 	}
 	in.Contents = map[string]string{
-		"ConfigMap/modules": "c1", "ConfigMap/repositories": "c2", "ConfigMap/certificates": "c3", "ConfigMap/metrics": "c4",
+		"ConfigMap/modules": "c1", "ConfigMap/repositories": "c2", "ConfigMap/certificates": "c3", "ConfigMap/metrics": "c4", "ConfigMap/vgpu-devices": "c5",
 		"Secret/license": "s1", "Secret/environment": "s2",
 	}
 	in.Keys = map[string][]string{

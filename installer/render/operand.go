@@ -7,14 +7,15 @@ const LabelName = "app.kubernetes.io/name"
 
 // Names of the operands that Objects returns.
 const (
-	OperandDiscovery    = "tessera-discovery"
-	OperandDriver       = "tessera-driver"
-	OperandVGPUManager  = "tessera-vgpu-manager"
-	OperandToolkit      = "tessera-toolkit"
-	OperandNodeAgent    = "tessera-node"
-	OperandScheduler    = "tessera-scheduler"
-	OperandDCGM         = "tessera-dcgm"
-	OperandDCGMExporter = "tessera-dcgm-exporter"
+	OperandDiscovery         = "tessera-discovery"
+	OperandDriver            = "tessera-driver"
+	OperandVGPUManager       = "tessera-vgpu-manager"
+	OperandVGPUDeviceManager = "tessera-vgpu-device-manager"
+	OperandToolkit           = "tessera-toolkit"
+	OperandNodeAgent         = "tessera-node"
+	OperandScheduler         = "tessera-scheduler"
+	OperandDCGM              = "tessera-dcgm"
+	OperandDCGMExporter      = "tessera-dcgm-exporter"
 )
 
 // Names of objects that the installer creates for single nodes, and of the installer itself.
@@ -38,6 +39,7 @@ func operands() []operand {
 		{OperandDiscovery, discovery},
 		{OperandDriver, drivers},
 		{OperandVGPUManager, vgpuManagers},
+		{OperandVGPUDeviceManager, vgpuDeviceManager},
 		{OperandToolkit, toolkit},
 		{OperandNodeAgent, agents},
 		{OperandScheduler, scheduler},

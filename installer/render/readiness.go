@@ -20,7 +20,10 @@ const probePeriod = 5 * time.Second
 
 // startupProbe returns a startup probe with the startup timeout of the driver.
 func (d *driver) startupProbe(command ...string) *corev1.Probe {
-	timeout := d.set.Spec.StartupTimeout.Duration
+	return startupProbe(d.set.Spec.StartupTimeout.Duration, command...)
+}
+
+func startupProbe(timeout time.Duration, command ...string) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: command}},
 		PeriodSeconds:    int32(probePeriod.Seconds()),

@@ -31,6 +31,9 @@ func References(policy v1alpha1.ClusterPolicySpec, drivers []v1alpha1.DriverSpec
 	if policy.DCGMExporter.Config != "" {
 		all = append(all, configMap(policy.DCGMExporter.Config))
 	}
+	if policy.VGPUDeviceManager.Config.Name != "" {
+		all = append(all, configMap(policy.VGPUDeviceManager.Config.Name))
+	}
 	vgpu := v1alpha1.DriverSpec{Component: policy.VGPUManager.Component}
 	for _, d := range slices.Concat([]v1alpha1.DriverSpec{policy.Driver, vgpu}, drivers) {
 		for _, f := range files(d) {

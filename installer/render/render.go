@@ -47,6 +47,8 @@ type Images struct {
 	DCGM         string `json:"dcgm,omitempty"`
 	DCGMExporter string `json:"dcgmExporter,omitempty"`
 	VGPUManager  string `json:"vgpuManager,omitempty"`
+	// VGPUDeviceManager is NVIDIA's vGPU device manager.
+	VGPUDeviceManager string `json:"vgpuDeviceManager,omitempty"`
 	// Architectures are the values of the node label kubernetes.io/arch for which Node and Scheduler exist. Empty: all.
 	Architectures []string `json:"architectures,omitempty"`
 	// DriverVersion is the driver version of the release.

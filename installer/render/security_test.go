@@ -15,13 +15,15 @@ var hostWorkers = map[string][]string{
 	"tessera-toolkit":      {"toolkit"},
 	"tessera-driver":       {"unload", "nvidia-driver-ctr", "nvidia-peermem-ctr", "nvidia-fs-ctr", "nvidia-gdrcopy-ctr"},
 	"tessera-vgpu-manager": {"unload", "nvidia-vgpu-manager-ctr"},
+	// It writes to sysfs and changes MIG devices (gpu-operator assets/state-vgpu-device-manager/0600_daemonset.yaml:57).
+	"tessera-vgpu-device-manager": {"nvidia-vgpu-device-manager"},
 }
 
 // profilers are the containers that read performance counters, which need CAP_SYS_ADMIN. The exporter does not where an engine reads them.
 var profilers = []string{"nvidia-dcgm-ctr", "nvidia-dcgm-exporter"}
 
 // callers are the operands that speak to the API server.
-var callers = []string{"tessera-discovery", "tessera-node", "tessera-scheduler"}
+var callers = []string{"tessera-discovery", "tessera-node", "tessera-scheduler", "tessera-vgpu-device-manager"}
 
 // nobodies are the operands to whose user nothing on the host belongs. The monitors are root: kubelet's socket is root's.
 var nobodies = []string{"tessera-discovery", "tessera-scheduler"}
@@ -63,6 +65,7 @@ func TestContainersHaveNoMoreThanTheyNeed(t *testing.T) {
 	}
 	for _, operand := range []string{
 		"tessera-discovery", "tessera-node", "tessera-toolkit", "tessera-driver", "tessera-vgpu-manager", "tessera-scheduler", "tessera-dcgm", "tessera-dcgm-exporter",
+		"tessera-vgpu-device-manager",
 	} {
 		if seen[operand] == 0 {
 			t.Errorf("%s was never looked at", operand)

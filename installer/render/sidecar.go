@@ -51,8 +51,11 @@ func (d *driver) sidecars() []corev1.Container {
 }
 
 // afterDriver returns a command that runs a program once the driver root is mounted, which is after the driver has loaded its modules.
-func afterDriver(program string) []string {
-	return []string{"sh", "-c", `until ` + rootShown + `; do sleep 5; done; exec "$0" "$@"`, program}
+func afterDriver(program string) []string { return once(rootShown, program) }
+
+// once returns a command that runs a program when a shell test succeeds.
+func once(test, program string) []string {
+	return []string{"sh", "-c", `until ` + test + `; do sleep 5; done; exec "$0" "$@"`, program}
 }
 
 func (d *driver) sidecar(s sidecar) corev1.Container {

@@ -28,7 +28,8 @@ func TestSwitchedOffAlone(t *testing.T) {
 		{"vgpuManager", func(in *render.Input) {
 			in.Policy.Spec.VGPUManager.Component = off
 			in.Drivers = slices.DeleteFunc(in.Drivers, func(s render.DriverSet) bool { return s.VGPU })
-		}, []string{"DaemonSet/tessera-vgpu-manager-34d797a269da"}},
+		}, []string{"DaemonSet/tessera-vgpu-manager-34d797a269da", "DaemonSet/tessera-vgpu-device-manager"}},
+		{"vgpuDeviceManager", spec(func(s *v1alpha1.ClusterPolicySpec) { s.VGPUDeviceManager.Component = off }), []string{"DaemonSet/tessera-vgpu-device-manager"}},
 		{"toolkit", spec(func(s *v1alpha1.ClusterPolicySpec) { s.Toolkit.Component = off }), []string{"DaemonSet/tessera-toolkit", "RuntimeClass/nvidia"}},
 		{"nodeAgent", spec(func(s *v1alpha1.ClusterPolicySpec) { s.NodeAgent.Component = off }), []string{
 			"ConfigMap/tessera-node-config", "DaemonSet/tessera-node", "ConfigMap/tessera-node-config-mig", "DaemonSet/tessera-node-mig",

@@ -45,7 +45,7 @@ func TestChartNamesEveryImage(t *testing.T) {
 func TestChartPullsFromAPrivateRegistry(t *testing.T) {
 	const registry, secret = "registry.example.com/mirror/", "registry-key"
 	flags := []string{"--set", "imagePullSecrets={" + secret + "}"}
-	for _, image := range []string{"installer", "node", "scheduler", "driver", "gds", "gdrcopy", "dcgm", "dcgmExporter"} {
+	for _, image := range []string{"installer", "node", "scheduler", "driver", "gds", "gdrcopy", "dcgm", "dcgmExporter", "vgpuDeviceManager"} {
 		flags = append(flags, "--set", "images."+image+".repository="+registry+strings.ToLower(image))
 	}
 	var found []string
@@ -67,7 +67,7 @@ func TestChartPullsFromAPrivateRegistry(t *testing.T) {
 		}
 	}
 	slices.Sort(found)
-	want := []string{"dcgm", "dcgmexporter", "driver", "gdrcopy", "gds", "installer", "node", "scheduler"}
+	want := []string{"dcgm", "dcgmexporter", "driver", "gdrcopy", "gds", "installer", "node", "scheduler", "vgpudevicemanager"}
 	if found = slices.Compact(found); !slices.Equal(found, want) {
 		t.Errorf("images of %v, want %v: a value does not reach its container", found, want)
 	}

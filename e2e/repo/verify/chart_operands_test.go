@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	sigsyaml "sigs.k8s.io/yaml"
 
@@ -26,6 +27,7 @@ func operands(t *testing.T, flags ...string) []*unstructured.Unstructured {
 	policy := *one[*v1alpha1.ClusterPolicy](t, objects)
 	policy.Spec.Driver.GDS, policy.Spec.Driver.GDRCopy = on, on
 	policy.Spec.DCGM, policy.Spec.DCGMExporter.ServiceMonitor, policy.Spec.Toolkit.RuntimeClass = on, true, "nvidia"
+	policy.Spec.VGPUManager = v1alpha1.VGPUManagerSpec{Component: on, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"vgpu": "yes"}}}
 	in := render.Input{Namespace: "tessera-system", Policy: policy, ServiceMonitors: true, SchedulerAvailable: true, Drivers: []render.DriverSet{
 		{Owner: "ClusterPolicy/default", Spec: policy.Spec.Complete().Driver, Host: render.Host{OS: "debian12", Kernel: "6", Architecture: "amd64"}},
 	}}
@@ -108,7 +110,7 @@ func TestInstallerMayWriteWhatItRenders(t *testing.T) {
 }
 
 // privileged are the operands that work on hosts.
-var privileged = []string{"tessera-driver", "tessera-node", "tessera-toolkit", "tessera-vgpu-manager"}
+var privileged = []string{"tessera-driver", "tessera-node", "tessera-toolkit", "tessera-vgpu-manager", "tessera-vgpu-device-manager"}
 
 // TestOperandsRunWithoutPrivileges checks all operands that do not work on hosts.
 func TestOperandsRunWithoutPrivileges(t *testing.T) {

@@ -225,3 +225,43 @@ func TestTheInstallerWritesItsOwnLabels(t *testing.T) {
 		"another account": {admin, to, admission.Update, node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), same, ""},
 	})
 }
+
+// TestVGPUDeviceManagerWritesThreeLabels: NVIDIA's program replaces the Node of its pod to write three labels (vgpu-device-manager
+// cmd/nvidia-k8s-vgpu-dm/main.go:52-54,460-498,574-589); a compromised node can change nothing else.
+func TestVGPUDeviceManagerWritesThreeLabels(t *testing.T) {
+	manager := accountOf("tessera-vgpu-device-manager", "node1")
+	to := target{resource: corev1.SchemeGroupVersion.WithResource("nodes"), kind: corev1.SchemeGroupVersion.WithKind("Node"), name: "node1"}
+	other := to
+	other.name = "node2"
+	node := func(edit func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{"zone": "a", "nvidia.com/vgpu.config": "A40-8Q"}},
+			Spec:       corev1.NodeSpec{ProviderID: "theirs"},
+		}
+		edit(n)
+		return n
+	}
+	same := node(func(*corev1.Node) {})
+	update := func(edit func(*corev1.Node), want string) write {
+		return write{manager, to, admission.Update, node(edit), same, want}
+	}
+	failed := func(n *corev1.Node) { n.Labels["nvidia.com/vgpu.config.state"] = "failed" }
+	const foreign = "the vGPU device manager may not write annotations, finalizers or owners of a node"
+	judgeWrites(t, "vgpu-nodes.gpu.tessera.dev", map[string]write{
+		"reports":             update(failed, ""),
+		"reports for another": {manager, other, admission.Update, node(failed), same, "on node node1 may not write node node2"},
+		"without a node":      {accountOf("tessera-vgpu-device-manager", ""), to, admission.Update, node(failed), same, "it may write only its node"},
+		"pauses others": update(func(n *corev1.Node) {
+			n.Labels["nvidia.com/gpu.deploy.sandbox-device-plugin"], n.Labels["nvidia.com/gpu.deploy.sandbox-validator"] = "paused-for-vgpu-change", ""
+		}, ""),
+		"chooses":         update(func(n *corev1.Node) { n.Labels["nvidia.com/vgpu.config"] = "A40-48Q" }, "may not write the label nvidia.com/vgpu.config of a node"),
+		"takes a label":   update(func(n *corev1.Node) { delete(n.Labels, "zone") }, "may not write the label zone of a node"),
+		"places a driver": update(func(n *corev1.Node) { n.Labels["tessera.dev/driver"] = "x" }, "may not write the label tessera.dev/driver"),
+		"cordons":         update(func(n *corev1.Node) { n.Spec.Unschedulable = true }, "may not write the spec of a node"),
+		"a taint":         update(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}} }, "may not write the spec of a node"),
+		"an annotation":   update(func(n *corev1.Node) { n.Annotations = map[string]string{"x": "y"} }, foreign),
+		"holds it":        update(func(n *corev1.Node) { n.Finalizers = []string{"x.example.com/y"} }, foreign),
+		"owns it":         update(func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "x"}} }, foreign),
+		"another account": {admin, to, admission.Update, node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), same, ""},
+	})
+}

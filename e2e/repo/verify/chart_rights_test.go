@@ -139,6 +139,10 @@ func wanted() map[string][]string {
 			here + " coordination.k8s.io/leases[tessera-scheduler]: get update",
 		},
 		"tessera-validation": nil,
+		"tessera-vgpu-device-manager": {
+			"* nodes: " + all + " update",
+			here + " pods: list",
+		},
 	}
 }
 

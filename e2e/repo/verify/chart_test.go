@@ -552,8 +552,8 @@ func TestChartRendersTheSame(t *testing.T) {
 func TestChartPoliciesAreBound(t *testing.T) {
 	objects := rendered(t)
 	policies := find[*admissionregistrationv1.ValidatingAdmissionPolicy](objects)
-	if len(policies) != 8 {
-		t.Errorf("%d policies, want 8", len(policies))
+	if len(policies) != 9 {
+		t.Errorf("%d policies, want 9", len(policies))
 	}
 	for _, policy := range policies {
 		binding := named[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, objects, policy.Name)
@@ -589,6 +589,7 @@ func TestChartAccounts(t *testing.T) {
 	slices.Sort(accounts)
 	want := []string{
 		"tessera-crds", "tessera-discovery", "tessera-driver", "tessera-installer", "tessera-monitor", "tessera-node", "tessera-scheduler", "tessera-validation",
+		"tessera-vgpu-device-manager",
 	}
 	if diff := cmp.Diff(want, accounts); diff != "" {
 		t.Errorf("accounts (-want +got):\n%s", diff)

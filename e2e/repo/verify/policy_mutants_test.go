@@ -34,7 +34,7 @@ var policyMutants = flag.Int("policy-mutants", 0, "number of mutants of each pol
 const policyTests = "^(TestAgentMakesItsOwnDaemonsOnly|TestDaemonsPullWithTheAgentsSecrets|TestAgentWritesItsOwnSlicesOnly|TestAGPUNodeIsWrittenByItsOwn|" +
 	"TestTheInstallerMakesPodsOfTwoKinds|TestTheInstallerWritesItsOwnLabels|TestOneSchedulerAllocates|TestMonitorsNeedAdminAccess|TestClaimsWithoutRequests|TestParametersOfTheCorpus|" +
 	"TestNodeCannotWriteResourceSlicesOfOthers|TestNodeCannotWriteGPUNodesOfOthers|TestNodeCannotReachObjectsThroughPods|" +
-	"TestInstallerPodsCannotReachSecrets|TestInstallerCannotChangeNodes)$"
+	"TestInstallerPodsCannotReachSecrets|TestInstallerCannotChangeNodes|TestVGPUDeviceManagerWritesThreeLabels)$"
 
 // TestPolicyMutants runs the tests of policies with policies of which one expression is changed. At most a tenth of the changes may pass them.
 func TestPolicyMutants(t *testing.T) {

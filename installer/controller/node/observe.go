@@ -18,6 +18,8 @@ import (
 // nodeObservation is everything that one reconcile reads of a node: the input of the phase table, and what its actions need in addition.
 type nodeObservation struct {
 	nodestate.Observation
+	// vgpuDevices is the pod of the vGPU device manager.
+	vgpuDevices phase.Pod
 	// claims is the number of claims that have devices of the node; victims are the pods to evict.
 	claims  int
 	victims []action.PodRef
@@ -32,6 +34,7 @@ func (r *Reconciler) observe(ctx context.Context, cat *catalog.Catalog, gpunode 
 	o := &nodeObservation{Observation: *base}
 	o.Driver = nodestate.OperandPod(pods, o.Assignment.DriverOperand())
 	o.Toolkit, o.Operation = nodestate.OperandPod(pods, render.OperandToolkit), nodestate.OperandPod(pods, render.OperandOperation)
+	o.vgpuDevices = nodestate.OperandPod(pods, render.OperandVGPUDeviceManager)
 	if o.Placed, err = r.placedDriver(ctx, &o.Observation); err != nil {
 		return nil, err
 	}

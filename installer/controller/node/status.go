@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,6 +76,9 @@ func componentStatuses(o *nodeObservation, old []v1alpha1.ComponentStatus) []v1a
 	now := []v1alpha1.ComponentStatus{
 		componentStatus(phase.ComponentDriver, o.Driver), componentStatus(phase.ComponentToolkit, o.Toolkit), agent, validatorStatus(o.Validation),
 	}
+	if o.vgpuDevices.State != phase.PodAbsent {
+		now = append(now, vgpuDevicesStatus(o))
+	}
 	for i := range now {
 		now[i].Since = report.Timestamp(o.Now)
 		at := slices.IndexFunc(old, func(c v1alpha1.ComponentStatus) bool { return c.Name == now[i].Name })
@@ -98,6 +102,17 @@ func validatorStatus(v phase.Validation) v1alpha1.ComponentStatus {
 	case phase.ValidationNone:
 	}
 	return status
+}
+
+// vgpuDevicesStatus returns the state of the vGPU device manager, which reports in a label whether it has applied the configuration of the node.
+func vgpuDevicesStatus(o *nodeObservation) v1alpha1.ComponentStatus {
+	c := componentStatus(phase.ComponentVGPUDevices, o.vgpuDevices)
+	if c.State == v1alpha1.ComponentReady && o.KubeNode != nil && o.KubeNode.Labels[v1alpha1.LabelVGPUConfigState] == "failed" {
+		c.State, c.Reason = v1alpha1.ComponentFailed, "VGPUConfigFailed"
+		c.Message = fmt.Sprintf("the vGPU configuration of the node (label %s: %q) was not applied; see the log of pod %s. "+
+			"Set another configuration, or delete the pod for another attempt", v1alpha1.LabelVGPUConfig, o.KubeNode.Labels[v1alpha1.LabelVGPUConfig], o.vgpuDevices.Name)
+	}
+	return c
 }
 
 // componentStatus returns the state of an operand's pod.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/tessera-gpu/tessera/e2e/tests/contract/machine"
 )
 
@@ -263,6 +265,20 @@ func configCases() []contractCase {
 				s.configs["proxy"] = map[string]string{"HTTPS_PROXY": "http://proxy"}
 				s.spec.SecretEnv = "proxy"
 				return config("certificates", map[string]string{"own.crt": "certificate"}, func(s *scene) { s.spec.CertConfig = "certificates" }, nothing)(s)
+			},
+		},
+		{
+			// The image of a guest has this type, and the license is copied from the paths that the GPU Operator mounts (internal/consts/consts.go:53,57).
+			name: "license of a vGPU guest", where: compiled,
+			run: func(s *scene) error {
+				s.configs["license"] = map[string]string{"gridd.conf": "FeatureType=1\n", "client_configuration_token.tok": "token"}
+				s.spec.LicensingSecret, s.spec.Env = "license", []corev1.EnvVar{{Name: "DRIVER_TYPE", Value: "vgpu"}}
+				if _, err := s.up(version + "-grid"); err != nil {
+					return err
+				}
+				const root = "/run/nvidia/driver/etc/nvidia/"
+				gridd, token := s.machine.Read(root+"gridd.conf"), s.machine.Read(root+"ClientConfigToken/client_configuration_token.tok")
+				return errors.Join(s.loaded(), expect(gridd == "FeatureType=1\n" || gridd == "FeatureType=1", "gridd.conf is %q", gridd), expect(token == "token", "the token is %q", token))
 			},
 		},
 		{

@@ -129,7 +129,7 @@ func (s *scene) pod(version string) (*machine.Pod, error) {
 		Namespace: "tessera-system",
 		Images: render.Images{
 			Node: "node", Driver: "driver", DriverVersion: version, GDS: "gds:1", GDRCopy: "gdrcopy:1",
-			DCGMExporter: "exporter", Scheduler: "scheduler",
+			DCGMExporter: "exporter", Scheduler: "scheduler", VGPUDeviceManager: "vgpu-device-manager:1",
 		},
 		Drivers:  []render.DriverSet{{Owner: "ClusterPolicy/default", Spec: s.spec, Host: s.host, VGPU: s.vgpu}},
 		Contents: map[string]string{}, Keys: map[string][]string{},
