@@ -80,6 +80,11 @@ func installer(args []string) error {
 
 // installUserspace installs libraries, programs and firmware.
 func installUserspace(version string) error {
+	if strings.HasSuffix(version, "-grid") { // the driver of a vGPU guest
+		if err := errors.Join(write("/etc/nvidia/gridd.conf.template", "# FeatureType=0\n"), links("/usr/bin/nvidia-gridd")); err != nil {
+			return err
+		}
+	}
 	return errors.Join(write(installed, version+"\n"), write("/lib/firmware/nvidia/"+version+"/gsp_ga10x.bin", "firmware\n"),
 		links("/usr/bin/nvidia-smi", "/usr/bin/nvidia-persistenced", "/usr/bin/nvidia-installer", "/usr/bin/nv-fabricmanager"))
 }
