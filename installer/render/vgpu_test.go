@@ -40,6 +40,9 @@ func meets(pod corev1.PodSpec, labels map[string]string) bool {
 				return has && slices.Contains(r.Values, value)
 			case corev1.NodeSelectorOpExists:
 				return !has
+			case corev1.NodeSelectorOpDoesNotExist:
+				return has
+			case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
 			}
 			return true
 		})

@@ -85,6 +85,8 @@ var supported = []struct {
 		{"T4, L40S, RTX PRO 6000 and other GPUs", tested, []string{"api/wire:TestGolden"}, ""},
 		{"GPUs for virtual machines", writtenFor, []string{"cmd/tessera-node:TestSandbox", "e2e/tests/vm:TestVM"},
 			"another PCI function was bound to vfio-pci and opened in a pod; no virtual machine has been started"},
+		{"NVIDIA vGPU: hosts, guests", writtenFor, []string{"installer/render:TestVGPUDeviceManagerAwaitsTheHostDriver", "installer/controller/node:TestVGPUHostsAreReadyWithTheirDriverAlone"},
+			"no vGPU device has been created ([vgpu.md](vgpu.md))"},
 		{"Tegra, WSL", notSupported, nil, "NVML is not complete there"},
 	}},
 }
