@@ -25,11 +25,11 @@ const (
 	// patience is the timeout for the API server, a node or the first objects of the controllers to become ready. It
 	// includes a margin for a busy host, which may even stop running the lab for a minute.
 	patience = 5 * time.Minute
-	// virtualPatience is that for a virtual machine, which is ready after one minute on idle processors.
-	virtualPatience = 15 * time.Minute
-	readyPause      = 200 * time.Millisecond
-	bootIDFile      = "/proc/sys/kernel/random/boot_id"
-	gpuDisk         = "gpu" // folder of a node's disk
+	// virtualBoot is that for a virtual machine, which is ready after one minute on idle processors.
+	virtualBoot = 15 * time.Minute
+	readyPause  = 200 * time.Millisecond
+	bootIDFile  = "/proc/sys/kernel/random/boot_id"
+	gpuDisk     = "gpu" // folder of a node's disk
 	// bootProgram is the path in the folder of the hardware of the program that applies the boot of a virtual machine.
 	bootProgram = "bin/boot"
 )
@@ -116,11 +116,11 @@ func (l *Lab) boot(ctx context.Context, i int) error {
 		return err
 	}
 	began := time.Now().Truncate(time.Second) // heartbeats have a resolution of one second
-	start, patience := l.startNamespace, patience
+	start, limit := l.startNamespace, patience
 	if l.state.Nodes[i].Virtual {
-		start, patience = l.startVirtual, virtualPatience
+		start, limit = l.startVirtual, virtualBoot
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	bootID, err := start(ctx, i, spec)
 	if err != nil {

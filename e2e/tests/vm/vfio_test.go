@@ -82,7 +82,7 @@ var _ = Describe("A GPU for virtual machines", Ordered, func() {
 		Expect(c.Client.CoreV1().Pods("default").Delete(ctx, "monitor", metav1.DeleteOptions{})).To(Succeed())
 		Eventually(ctx, func(ctx context.Context) string {
 			return shell(ctx, "journalctl --unit kubelet --output cat --since -5m | grep -o 'open .*/dev/vfio/"+seen.Group+": in use' | head -n 1")
-		}).WithTimeout(5*time.Minute).ShouldNot(BeEmpty(), "kubelet says why the claim is not unprepared")
+		}).WithTimeout(5*time.Minute).ShouldNot(BeEmpty(), "the reason in the log of kubelet")
 		Expect(boundTo(ctx, seen.Device)).To(Equal("vfio-pci"))
 		shell(ctx, "kill $(cat /run/holder)")
 		Eventually(ctx, func(ctx context.Context) string { return boundTo(ctx, seen.Device) }).WithTimeout(5 * time.Minute).Should(Equal("virtio-pci"))

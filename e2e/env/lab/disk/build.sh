@@ -3,7 +3,7 @@
 set -euo pipefail
 folder=$1
 archive=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -oE 'https?://[^ ]+/debian/?( |$)' | grep -oE 'https?://[^ ]+' | head -n 1) || true
-archive=${archive:-http://deb.debian.org/debian}
+[ -n "$archive" ] || { echo "/etc/apt names no archive of Debian" >&2; exit 1; }
 packages=(
 	systemd systemd-sysv dbus udev kmod mount procps openssh-server
 	iproute2 iptables nftables conntrack containernetworking-plugins runc
@@ -26,7 +26,7 @@ for kernel in "$root"/boot/vmlinuz-*; do
 	cp "$kernel" "$folder/boot/$release/vmlinuz"
 	cp "$root/boot/initrd.img-$release" "$folder/boot/$release/initrd.img"
 done
-# A shell on the console would compete with the log, and nobody logs in there. The network is configured at each boot.
+# A shell on the console would compete with the log. The network is configured at each boot.
 ln -sf /dev/null "$root/etc/systemd/system/serial-getty@.service"
 ln -sf /dev/null "$root/etc/systemd/system/getty@.service"
 ln -sf /dev/null "$root/etc/systemd/system/apt-daily.timer"

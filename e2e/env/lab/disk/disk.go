@@ -63,8 +63,8 @@ func Build(ctx context.Context, cache string, progress io.Writer) (Disk, error) 
 // run runs the script in the folder and reports progress.
 func run(ctx context.Context, folder string, progress io.Writer) error {
 	began := time.Now()
-	say := func(format string, args ...any) { fmt.Fprintf(progress, format+"\n", args...) } //nolint:errcheck // progress is for the eye
-	say("building the disk of virtual machines from Debian's archive, once")
+	report := func(format string, args ...any) { fmt.Fprintf(progress, format+"\n", args...) } //nolint:errcheck // progress is for the eye
+	report("building the disk of virtual machines from Debian's archive, once")
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, "bash", "-s", folder)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(script), &output, &output
@@ -78,10 +78,10 @@ func run(ctx context.Context, folder string, progress io.Writer) error {
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, output.Bytes()[max(0, output.Len()-2000):])
 			}
-			say("built the disk in %s", time.Since(began).Round(time.Second))
+			report("built the disk in %s", time.Since(began).Round(time.Second))
 			return nil
 		case <-ticker.C:
-			say("building the disk: %s so far", time.Since(began).Round(time.Second))
+			report("building the disk: %s so far", time.Since(began).Round(time.Second))
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/disk"
 )
 
-// What a virtual machine unpacks at each boot, beside the files of its spec.
+// What a virtual machine unpacks at each boot, in addition to the files of its spec.
 const (
 	target          = "lab.target"
 	unitFolder      = "/etc/systemd/system"

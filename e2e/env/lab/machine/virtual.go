@@ -20,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/netns"
 )
 
-// Virtual is a machine with a kernel of its own: QEMU emulates it without help of the host's processor, which works everywhere and computes about 12 times
+// Virtual is a machine with its own kernel: QEMU emulates it without help of the host's processor, which works everywhere and computes about 12 times
 // slower. systemd starts the services of its spec. Like Machine, it is identified by its folder, and the value has no state.
 type Virtual struct {
 	Machine
@@ -96,7 +96,7 @@ func (v Virtual) file(name string) string { return filepath.Join(v.folder, name)
 // later, the machine has its own.
 func (v Virtual) Boot(ctx context.Context, guest string, spec Spec) error {
 	if running, err := v.Running(); err != nil || running {
-		return errors.Join(err, fmt.Errorf("boot %s: it runs already or cannot be told", spec.Name))
+		return errors.Join(err, fmt.Errorf("boot %s: it runs already, or its state is unknown", spec.Name))
 	}
 	if err := v.pack(guest, spec); err != nil {
 		return fmt.Errorf("boot %s: %w", spec.Name, err)
@@ -228,10 +228,10 @@ func (v Virtual) Shutdown(ctx context.Context) error {
 	if err != nil || !ok {
 		return err
 	}
-	patient, cancel := context.WithTimeout(ctx, virtualGrace)
+	limited, cancel := context.WithTimeout(ctx, virtualGrace)
 	defer cancel()
-	if _, err := v.run(patient, "systemctl", "poweroff"); err == nil {
-		_ = identity.end(patient, 0) // waits; a machine that does not end is killed
+	if _, err := v.run(limited, "systemctl", "poweroff"); err == nil {
+		_ = identity.end(limited, 0) // waits; a machine that does not end is killed
 	}
 	return v.Kill(ctx)
 }
