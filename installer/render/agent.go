@@ -162,6 +162,7 @@ func agentContainer(in Input) corev1.Container {
 		ReadinessProbe: &corev1.Probe{
 			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"tessera-node", "ready"}}},
 			PeriodSeconds: 2, FailureThreshold: 1,
+			TimeoutSeconds: 10, // on a busy node, the start of a process in the container can take seconds
 		},
 		// It fails when the agent has hung for 5 minutes. The agent serves it when it has opened the driver, which can take minutes.
 		LivenessProbe: &corev1.Probe{

@@ -13,17 +13,17 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 )
 
-// passthrough is a NodeConfig for virtual machines. All roots are the host's: the functions are real, only their vendor and class are covered.
-const passthrough = `
+// passthroughConfig is a NodeConfig for virtual machines. All roots are the host's: the functions are real, only their vendor and class are covered.
+const passthroughConfig = `
 apiVersion: tessera.dev/v1alpha1
 kind: NodeConfig
 shapes: [vfio]
 roots: {host: /host}
 `
 
-// The functions of the node are virtio's random number generators, behind an emulated IOMMU of Intel: vfio-pci, sysfs and the IOMMU groups are the
-// kernel's (Documentation/driver-api/vfio.rst).
-var _ = Describe("A GPU for virtual machines", Ordered, func() {
+// passthrough has the specs of GPUs in the shape vfio. The functions of the node are virtio's random number generators, behind an emulated IOMMU of Intel:
+// vfio-pci, sysfs and the IOMMU groups are the kernel's (Documentation/driver-api/vfio.rst).
+func passthrough() {
 	BeforeAll(func(ctx context.Context) {
 		maps := c.Client.CoreV1().ConfigMaps(cluster.Namespace)
 		config, err := maps.Get(ctx, "tessera-node-config", metav1.GetOptions{})
@@ -40,7 +40,7 @@ var _ = Describe("A GPU for virtual machines", Ordered, func() {
 			Eventually(ctx, published).WithTimeout(10 * time.Minute).Should(ContainElement(HaveSuffix("-" + shape)))
 		}
 		DeferCleanup(func(ctx context.Context) { reconfigure(ctx, before, "mps") })
-		reconfigure(ctx, passthrough, "vfio")
+		reconfigure(ctx, passthroughConfig, "vfio")
 	}, atMost)
 
 	It("is published with its IOMMU group", func(ctx context.Context) {
@@ -88,7 +88,7 @@ var _ = Describe("A GPU for virtual machines", Ordered, func() {
 		Eventually(ctx, func(ctx context.Context) string { return boundTo(ctx, seen.Device) }).WithTimeout(5 * time.Minute).Should(Equal("virtio-pci"))
 		Expect(shell(ctx, "cat /sys/bus/pci/devices/"+seen.Device+"/driver_override")).To(Equal("(null)"))
 	}, atMost)
-})
+}
 
 // boundTo returns the driver of a PCI function.
 func boundTo(ctx context.Context, address string) string {

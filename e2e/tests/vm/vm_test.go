@@ -27,7 +27,7 @@ import (
 // atMost limits a spec. Everything in a virtual machine takes about 12 times as long as on a node, and longer while the host is busy.
 const atMost = NodeTimeout(15 * time.Minute)
 
-// c has one node, a virtual machine with two fake H100.
+// c is the cluster of the current specs. It has one node, a virtual machine with two fake H100.
 var c *cluster.Cluster
 
 // vm is the name of the node, functions are the addresses of its GPUs.
@@ -39,20 +39,21 @@ func TestVM(t *testing.T) {
 	specs.Run(t, specs.VM)
 }
 
-var _ = BeforeSuite(func(ctx context.Context) {
-	folder := specs.Folder("vm")
-	Expect(lab.Down(ctx, folder)).To(Succeed(), "remove the lab of an earlier run")
-	var err error
-	c, err = cluster.Up(ctx, cluster.Config{Folder: folder, Nodes: []lab.NodeSpec{{Name: vm, GPU: "h100x2", Virtual: true, Functions: functions}}, Progress: GinkgoWriter})
-	Expect(err).NotTo(HaveOccurred())
-	Expect(c.Apply(ctx, decode(crun)...)).To(Succeed())
-}, NodeTimeout(30*time.Minute))
-
-var _ = AfterSuite(func(ctx context.Context) {
-	if os.Getenv("TESSERA_KEEP_LAB") == "" {
-		Expect(lab.Down(ctx, specs.Folder("vm"))).To(Succeed())
-	}
-}, NodeTimeout(5*time.Minute))
+// up makes the cluster of the specs of an ordered container, and removes it after them.
+func up(name string, start func(ctx context.Context, config cluster.Config) (*cluster.Cluster, error)) {
+	BeforeAll(func(ctx context.Context) {
+		folder := specs.Folder(name)
+		Expect(lab.Down(ctx, folder)).To(Succeed(), "remove the lab of an earlier run")
+		DeferCleanup(func(ctx context.Context) {
+			if os.Getenv("TESSERA_KEEP_LAB") == "" {
+				Expect(lab.Down(ctx, folder)).To(Succeed())
+			}
+		})
+		var err error
+		c, err = start(ctx, cluster.Config{Folder: folder, Progress: GinkgoWriter})
+		Expect(err).NotTo(HaveOccurred())
+	}, NodeTimeout(40*time.Minute))
+}
 
 // crun selects the other container runtime of the node.
 const crun = `
@@ -89,10 +90,7 @@ func decode(text string) []*unstructured.Unstructured {
 func apply(ctx context.Context, text string) {
 	GinkgoHelper()
 	list := decode(text)
-	DeferCleanup(func(ctx context.Context) {
-		Expect(c.Delete(ctx, list...)).To(Succeed())
-		Eventually(ctx, claims).WithTimeout(10*time.Minute).Should(BeEmpty(), "claims go with their pods")
-	})
+	DeferCleanup(func(ctx context.Context) { Expect(c.Delete(ctx, list...)).To(Succeed()) })
 	Expect(c.Apply(ctx, list...)).To(Succeed())
 }
 
@@ -181,7 +179,19 @@ func withRuntime(example expect.Example, runtime string) expect.Example {
 	return changed
 }
 
-var _ = Describe("A node with cgroup v2 and systemd", Ordered, func() {
+var _ = Describe("A virtual machine", Ordered, ContinueOnFailure, func() {
+	up("vm", func(ctx context.Context, config cluster.Config) (*cluster.Cluster, error) {
+		config.Nodes = []lab.NodeSpec{{Name: vm, GPU: "h100x2", Virtual: true, Functions: functions}}
+		return cluster.Up(ctx, config)
+	})
+
+	Context("with cgroup v2 and systemd", controlGroups)
+	Context("whose GPUs are for virtual machines", passthrough)
+})
+
+func controlGroups() {
+	BeforeAll(func(ctx context.Context) { Expect(c.Apply(ctx, decode(crun)...)).To(Succeed()) })
+
 	It("is one", func(ctx context.Context) {
 		Expect(shell(ctx, "stat -f -c %T /sys/fs/cgroup")).To(Equal("cgroup2fs"))
 		Expect(shell(ctx, "cat /proc/1/comm")).To(Equal("systemd"))
@@ -195,10 +205,7 @@ var _ = Describe("A node with cgroup v2 and systemd", Ordered, func() {
 				examples, err := expect.Load(os.DirFS("../../../deployments/examples"))
 				Expect(err).NotTo(HaveOccurred())
 				example := withRuntime(examples[slices.IndexFunc(examples, func(e expect.Example) bool { return e.File == file })], runtime)
-				DeferCleanup(func(ctx context.Context) {
-					Expect(c.Delete(ctx, example.Objects...)).To(Succeed())
-					Eventually(ctx, claims).WithTimeout(10 * time.Minute).Should(BeEmpty())
-				})
+				DeferCleanup(func(ctx context.Context) { Expect(c.Delete(ctx, example.Objects...)).To(Succeed()) })
 				watcher, err := expect.NewWatcher(ctx, c.Client)
 				Expect(err).NotTo(HaveOccurred())
 				outcomes, err := watcher.Run(ctx, c, example)
@@ -256,4 +263,4 @@ var _ = Describe("A node with cgroup v2 and systemd", Ordered, func() {
 		apply(ctx, podWith("whole", "gpu.tessera.dev", "", "nvidia-smi -L && exec sleep 3600"))
 		running(ctx, "whole", 0)
 	}, atMost)
-})
+}
