@@ -65,6 +65,7 @@ const (
 	ReasonKernelPackages   = "KernelPackagesMissing"
 	ReasonRepository       = "RepositoryNotReachable"
 	ReasonNetworkDriver    = "NetworkDriverMismatch"
+	ReasonNoSupportedGPU   = "NoSupportedGPU"
 	ReasonModuleInUse      = "ModuleInUse"
 	ReasonRootBusy         = "RootBusy"
 

@@ -48,6 +48,9 @@ var driverCauses = []cause{
 	{[]string{"driver is in use"}, phase.ReasonModuleInUse, "end the processes that use it, or restart the node"},
 	{[]string{"key was rejected by service", "required key not available"}, "SecureBoot",
 		"the kernel rejects the signature of the modules; set usePrecompiled, enroll the key with which they are signed, or disable secure boot"},
+	{[]string{"could not insert 'nvidia': no such device"}, phase.ReasonNoSupportedGPU,
+		"no GPU that this driver supports is on the PCI bus and free; `lspci -k -d 10de:` on the node lists its GPUs and their kernel drivers; set a version " +
+			"that supports them (GPUs before Turing also need kernelModuleType: proprietary), or release those of another kernel driver (nouveau, vfio-pci)"},
 	{[]string{"could not insert 'nvidia_peermem': invalid argument"}, phase.ReasonNetworkDriver,
 		"nvidia_peermem was compiled for another version of the network driver than the loaded one; set rdma.useHostMOFED if the network driver is " +
 			"installed on the host, and delete the driver's pod, which compiles it again"},
@@ -78,13 +81,20 @@ func (c cause) in(text string) int {
 // shutdown begins the lines that NVIDIA's driver images print when they end, after the error (_shutdown and _unload_driver in nvidia-driver).
 var shutdown = []string{"Caught signal", "Stopping NV", "Unloading NVIDIA driver kernel modules", "Unmounting NVIDIA driver rootfs"}
 
-// lastLine returns the last line of a log that is not about the end of the container itself.
+// lastLine returns the last line of a log that is not about the end of the container itself. NVIDIA's script traces its commands from the first modprobe
+// on (set -o xtrace in _load_driver), also those that run when it fails.
 func lastLine(text string) string {
 	lines := strings.Split(text, "\n")
 	for _, line := range slices.Backward(lines) {
-		if !slices.ContainsFunc(shutdown, func(begin string) bool { return strings.HasPrefix(line, begin) }) {
+		if !slices.ContainsFunc(shutdown, func(begin string) bool { return strings.HasPrefix(line, begin) }) && !traced(line) {
 			return line
 		}
 	}
 	return lines[len(lines)-1]
+}
+
+// traced reports whether a line of a log is a command that a shell traces: plus signs, one per level, and a space.
+func traced(line string) bool {
+	command := strings.TrimLeft(line, "+")
+	return command != line && strings.HasPrefix(command, " ")
 }

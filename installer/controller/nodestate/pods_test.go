@@ -120,6 +120,12 @@ func TestLogOfTheDriverNamesTheCause(t *testing.T) {
 		"Unloading NVIDIA driver kernel modules...\nCould not unload NVIDIA driver kernel modules, driver is in use" + end: {
 			"ModuleInUse", "1: Could not unload NVIDIA driver kernel modules, driver is in use; ", "restart the node"},
 		"modprobe: ERROR: could not insert 'nvidia': Key was rejected by service" + end: {"SecureBoot", "1: modprobe: ERROR", "usePrecompiled"},
+		// The trace of NVIDIA's script, which goes on while the container ends, and our script for Debian.
+		"+ modprobe nvidia\nmodprobe: ERROR: could not insert 'nvidia': No such device\n+ _shutdown\n+ _unload_driver\n++ seq 1 50" +
+			"\n+ echo 'Unloading NVIDIA driver kernel modules...'" + end + "\n+ rm -f /run/nvidia/nvidia-driver.pid": {
+			"NoSupportedGPU", "1: modprobe: ERROR: could not insert 'nvidia': No such device; no GPU that this driver supports is on the PCI bus", "vfio-pci"},
+		"NVRM: No NVIDIA GPU found.\nmodprobe: ERROR: could not insert 'nvidia': No such device": {
+			"NoSupportedGPU", "1: modprobe: ERROR: could not insert 'nvidia': No such device; no GPU that this driver supports is on the PCI bus", "kernelModuleType"},
 		// The sidecar of RDMA, github.com/NVIDIA/gpu-operator/issues/2868.
 		"DRIVER_ARCH is aarch64\nmodprobe: ERROR: could not insert 'nvidia_peermem': Invalid argument\nfailed to load nvidia-peermem module": {
 			"NetworkDriverMismatch", "1: ", "useHostMOFED"},
