@@ -12,8 +12,8 @@ packages=(
 )
 declare -A also=([bookworm]="" [trixie]="libnvidia-gpucomp")
 folder=${1:?name the folder}
-archive=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | grep -oE '^[^#]*https?://[^ ]+/debian/?( |$)' | grep -oE 'https?://[^ ]+' | head -n 1) || true
-[ -n "$archive" ] || { echo "test-driver: /etc/apt names no archive of Debian" >&2; exit 1; }
+# shellcheck source=archive.sh
+. "${BASH_SOURCE[0]%/*}/archive.sh"
 
 # The functions of the script of nvidia-alternative that runs after an installation: LINK NAME FILE, and FOLDER SUBFOLDER NAME FOLDER SUBFOLDER.
 add_slave() {
@@ -30,18 +30,9 @@ for release in bookworm trixie; do
 	[ "$(cat "$root/complete" 2>/dev/null)" != "$wanted" ] || continue
 	echo "downloading the driver of $release, about 130 MB, once"
 	rm -rf "$root"
-	mkdir -p "$root"/apt/{lists,cache,empty}
-	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive $release contrib non-free non-free-firmware" >"$root/apt/sources.list"
-	: >"$root/apt/status"
-	cat >"$root/apt/apt.conf" <<-CONF
-		Dir::State "$root/apt"; Dir::State::status "$root/apt/status"; Dir::Cache "$root/apt/cache"; Dir::Etc::sourcelist "$root/apt/sources.list";
-		Dir::Etc::sourceparts "$root/apt/empty"; Dir::Etc::preferencesparts "$root/apt/empty"; Acquire::Languages "none"; APT::Sandbox::User "root";
-	CONF
-	export APT_CONFIG=$root/apt/apt.conf
-	apt-get -qq update
+	configure_apt "$root/apt" "$release" contrib non-free non-free-firmware
 	read -ra names <<<"$wanted"
-	(cd "$root/apt/cache" && apt-get -qq download "${names[@]}")
-	for package in "$root"/apt/cache/*.deb; do dpkg -x "$package" "$root"; done
+	unpack "$root" "${names[@]}"
 	dpkg -e "$root"/apt/cache/nvidia-alternative_*.deb "$root/apt/control"
 	mkdir -p "$root/etc/alternatives"
 	eval "$(sed -nE 's/^[[:space:]]*\$\((add_(multiarch_)?slave [^$()`;&|]*)\)$/\1/p' "$root/apt/control/postinst")"
