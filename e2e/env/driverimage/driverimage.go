@@ -1,0 +1,153 @@
+// Package driverimage builds driver images for nodes with Debian 12, with NVIDIA's real user space and kernel modules: NVIDIA publishes none. The files are
+// those of Debian's packages, the entry point has the contract of NVIDIA's images. An image that compiles has the sources of the modules, a precompiled one
+// the modules of one kernel, which are compiled here in the file system of the image that compiles. No module is loaded into this machine's kernel.
+package driverimage
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+)
+
+// Name is the repository of the images: driver.image of a policy. Their tags are <version>-debian12, and <branch>-<kernel>-debian12 if precompiled.
+const Name = "localhost/tessera/nvidia-driver"
+
+// Host is the operating system of the nodes, as the discovery reports it.
+const Host = "debian12"
+
+// Types are the types of kernel modules, in the words of KERNEL_MODULE_TYPE.
+func Types() []string { return []string{"proprietary", "open"} }
+
+// Modules are the kernel modules of a driver in the images.
+func Modules() []string { return []string{"nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-peermem"} }
+
+// Want selects what to build. Its zero value is everything.
+type Want struct {
+	// Version is the version of the driver, or its beginning; by default both that Debian has.
+	Version string
+	// Type is one of Types; by default all.
+	Type string
+	// Kernel is the release of the kernel of precompiled images; by default the newest cloud kernel of Debian 12.
+	Kernel string
+	// Precompiled leaves out the images that compile.
+	Precompiled bool
+}
+
+// Image is a built image.
+type Image struct {
+	// Archive is the path of its OCI archive, Tag its tag.
+	Archive, Tag string
+}
+
+// Driver is a driver that Debian has.
+type Driver struct {
+	Version string
+	// user is the folder of its user space, sources that of the sources of its modules.
+	user, sources string
+}
+
+// Branch is the beginning of the version.
+func (d Driver) Branch() string {
+	branch, _, _ := strings.Cut(d.Version, ".")
+	return branch
+}
+
+// Builder has the parts of the images in a folder of the cache.
+type Builder struct {
+	folder string
+	// Kernel is the release of the kernel for which modules are compiled.
+	Kernel  string
+	Drivers []Driver
+	types   []string
+}
+
+// New downloads what is missing in the cache, and prints the progress. It needs root, mmdebstrap and Debian's archive.
+func New(ctx context.Context, want Want, progress io.Writer) (Builder, error) {
+	cache, err := binaries.DefaultCache()
+	if err != nil {
+		return Builder{}, err
+	}
+	b := Builder{folder: filepath.Join(cache, "driverimage"), Kernel: want.Kernel, types: Types()}
+	if want.Type != "" {
+		if b.types = []string{want.Type}; !slices.Contains(Types(), want.Type) {
+			return Builder{}, fmt.Errorf("type %q: must be one of %s", want.Type, strings.Join(Types(), ", "))
+		}
+	}
+	roots := filepath.Join(cache, "driver")
+	if err := runScript(ctx, progress, "e2e/tests/driver/packages.sh", roots); err != nil {
+		return Builder{}, err
+	}
+	if err := runScript(ctx, progress, "e2e/env/driverimage/packages.sh", b.folder); err != nil {
+		return Builder{}, err
+	}
+	if b.Kernel == "" {
+		text, err := os.ReadFile(filepath.Join(b.folder, "kernel"))
+		if err != nil {
+			return Builder{}, err
+		}
+		b.Kernel = strings.TrimSpace(string(text))
+	}
+	libraries, err := filepath.Glob(filepath.Join(roots, "*/usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.*.*"))
+	for _, library := range libraries {
+		_, version, _ := strings.Cut(filepath.Base(library), ".so.")
+		release, _, _ := strings.Cut(strings.TrimPrefix(library, roots+"/"), "/")
+		if strings.HasPrefix(version, want.Version) {
+			b.Drivers = append(b.Drivers, Driver{version, filepath.Join(roots, release), filepath.Join(b.folder, "sources", release)})
+		}
+	}
+	if len(b.Drivers) == 0 {
+		return Builder{}, fmt.Errorf("debian has no driver %s: %v", want.Version, err)
+	}
+	return b, nil
+}
+
+func runScript(ctx context.Context, progress io.Writer, script, folder string) error {
+	source, err := binaries.Source()
+	if err != nil {
+		return err
+	}
+	c := exec.CommandContext(ctx, filepath.Join(source, script), folder)
+	c.Stdout, c.Stderr = progress, progress
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("run %s: %w", script, err)
+	}
+	return nil
+}
+
+// Build builds images into the cache and returns them. Modules that are in the cache are not compiled again. Processes that build wait for each other.
+func Build(ctx context.Context, want Want, progress io.Writer) ([]Image, error) {
+	cache, err := binaries.DefaultCache()
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := binaries.Lock(filepath.Join(cache, "driverimage.lock"))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	b, err := New(ctx, want, progress)
+	if err != nil {
+		return nil, err
+	}
+	var images []Image
+	for _, d := range b.Drivers {
+		for _, kind := range b.types {
+			if err := b.compile(ctx, d, kind, progress); err != nil {
+				return nil, fmt.Errorf("compile the %s modules of driver %s for kernel %s: %w", kind, d.Version, b.Kernel, err)
+			}
+		}
+		made, err := b.write(d, want.Precompiled)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, made...)
+	}
+	return images, nil
+}
