@@ -4,10 +4,13 @@ package contract
 
 import (
 	_ "embed"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/e2e/tests/contract/machine"
 )
 
 // Image is a row of the table: one of NVIDIA's entry points.
@@ -63,4 +66,32 @@ func Visible(steps []Step) []string {
 		}
 	}
 	return all
+}
+
+// StepOf returns the step of a call, and "" if it changes nothing but the container, or is the probe's.
+func StepOf(c machine.Call) string {
+	if strings.Contains(strings.Join(c.Args, " "), ".driver-ctr-ready") || c.At == "" {
+		return ""
+	}
+	switch c.Program {
+	case "write":
+		switch filepath.Base(c.Args[0]) {
+		case "nvidia-driver.pid":
+			if c.Args[1] == "" {
+				return "" // it is opened and locked, and then written
+			}
+			return "write " + c.Args[0]
+		case "nvidia-driver.state", "update-nvidia-driver":
+			return "write " + c.Args[0]
+		}
+		return "write " + strings.Join(c.Args, " ")
+	case "remove":
+		if strings.HasSuffix(c.Args[0], ".driver-daemons-status") {
+			return "" // the hook before termination
+		}
+		return "remove " + c.Args[0]
+	case "modprobe", "rmmod", "mount", "umount", "chcon", "nvidia-persistenced", "nv-fabricmanager", "nvidia-gridd", "sriov-manage":
+		return c.Program + " " + strings.Join(c.Args, " ")
+	}
+	return ""
 }

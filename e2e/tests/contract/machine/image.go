@@ -24,8 +24,8 @@ var hostPrograms = strings.Fields("bash sh cat cp mv rm ln ls mkdir mktemp touch
 	"readlink true false test grep sed awk xargs find findmnt flock getopt expr")
 
 // replaced are the programs of a distribution that the recorder replaces.
-var replaced = strings.Fields("modprobe rmmod lsmod mount umount sleep uname pgrep apt-get apt-cache apt-mark dpkg dnf yum rpm file depmod make ld " +
-	"nvidia-run chcon update-ca-certificates extract-vmlinux strings")
+var replaced = strings.Fields("modprobe rmmod lsmod dmesg mount umount sleep uname pgrep apt-get apt-cache apt-mark dpkg dnf yum rpm file depmod make ld " +
+	"strip nvidia-run chcon update-ca-certificates extract-vmlinux strings")
 
 // BuildImage writes the image of a distribution into an empty folder: programs of this host with their libraries, and the recorder under the names of
 // the programs that it replaces.
@@ -48,21 +48,40 @@ func BuildImage(folder, recorder string, bashIsSh bool) (Image, error) {
 	if err := installHostPrograms(folder, bashIsSh); err != nil {
 		return Image{}, err
 	}
-	if err := copyFile(recorder, filepath.Join(folder, recorderPath)); err != nil {
-		return Image{}, err
-	}
-	if err := os.Symlink("recorder", filepath.Join(folder, "usr/lib/contract/kernel")); err != nil {
-		return Image{}, err
-	}
-	for _, name := range replaced {
-		if err := os.Symlink(recorderPath, filepath.Join(folder, "usr/bin", name)); err != nil {
-			return Image{}, err
-		}
-	}
-	if err := os.WriteFile(filepath.Join(folder, tracePath), []byte(trace), 0o644); err != nil {
+	if err := installRecorder(folder, recorder, "/usr/bin", replaced); err != nil {
 		return Image{}, err
 	}
 	return Image{Folder: folder, WorkingDir: "/drivers"}, nil
+}
+
+// RecordImage makes an image of the root of a real one: the recorder precedes, in PATH, the programs that reach the kernel, a GPU or a package archive.
+func RecordImage(folder, recorder string) (Image, error) {
+	for _, name := range []string{"mount", "umount"} {
+		if err := copyFile(filepath.Join(folder, "usr/bin", name), filepath.Join(folder, "usr/lib/contract", name)); err != nil {
+			return Image{}, err
+		}
+	}
+	programs := strings.Fields("modprobe rmmod lsmod dmesg mount umount sleep uname apt-get nvidia-smi nvidia-persistenced")
+	return Image{Folder: folder, WorkingDir: "/"}, installRecorder(folder, recorder, "/usr/local/sbin", programs)
+}
+
+// installRecorder installs the recorder in an image, under the names of programs.
+func installRecorder(folder, recorder, programs string, names []string) error {
+	if err := copyFile(recorder, filepath.Join(folder, recorderPath)); err != nil {
+		return err
+	}
+	if err := os.Symlink("recorder", filepath.Join(folder, "usr/lib/contract/kernel")); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(folder, programs), 0o755); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := os.Symlink(recorderPath, filepath.Join(folder, programs, name)); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(folder, tracePath), []byte(trace), 0o644)
 }
 
 // installHostPrograms copies the programs of this host that entry points and recorder run.

@@ -197,6 +197,23 @@ func (p *Pod) Wait(timeout time.Duration) error {
 // Output returns the end of a container's output.
 func (p *Pod) Output(name string) string { return p.containers[name].text() }
 
+// Failure returns the pod as kubelet reports it to the API server after a container has failed and is restarted with a backoff. With the policy
+// FallbackToLogsOnError, the termination message of a container that has written none is the end of its log: 80 lines, and 2048 bytes.
+func (p *Pod) Failure(name string) *corev1.Pod {
+	const mostLines, mostBytes = 80, 2048
+	text := ""
+	if p.container(name).TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
+		lines := strings.SplitAfter(p.Output(name), "\n")
+		text = strings.Join(lines[max(0, len(lines)-mostLines-1):], "")
+		text = text[max(0, len(text)-mostBytes):]
+	}
+	return &corev1.Pod{Spec: p.spec, Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: name, RestartCount: 2,
+		State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 20s restarting failed container"}},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: text}},
+	}}}}
+}
+
 func (r *process) text() string {
 	const most = 8000
 	text, err := os.ReadFile(r.output)
@@ -215,6 +232,9 @@ func (p *Pod) Ended(name string) bool {
 		return false
 	}
 }
+
+// StartupProbe returns the startup probe of a container.
+func (p *Pod) StartupProbe(name string) *corev1.Probe { return p.container(name).StartupProbe }
 
 // Probe runs a probe of a container, and returns its output.
 func (p *Pod) Probe(name string, probe *corev1.Probe) (string, error) {
@@ -257,8 +277,8 @@ func (p *Pod) Stop() (map[string]bool, error) {
 			return nil, fmt.Errorf("hook of %s: %w: %s", c.Name, err, text)
 		}
 	}
-	for name, running := range p.containers {
-		if err := ignoreEnded(syscall.Kill(running.pid, syscall.SIGTERM)); err != nil {
+	for name := range p.containers {
+		if err := ignoreEnded(p.Signal(name)); err != nil {
 			return nil, fmt.Errorf("terminate %s: %w", name, err)
 		}
 	}
@@ -274,6 +294,9 @@ func (p *Pod) Stop() (map[string]bool, error) {
 	}
 	return ended, nil
 }
+
+// Signal sends SIGTERM to the first process of a container.
+func (p *Pod) Signal(name string) error { return syscall.Kill(p.containers[name].pid, syscall.SIGTERM) }
 
 func ignoreEnded(err error) error {
 	if errors.Is(err, syscall.ESRCH) {

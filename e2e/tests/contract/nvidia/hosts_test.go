@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/e2e/tests/contract/machine"
+	"github.com/tessera-gpu/tessera/installer/controller/nodestate"
+	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
 // adapter is a machine with a Mellanox network adapter, and the kernel's own driver of it.
@@ -162,6 +164,43 @@ func networkReplaced(s *scene) error {
 
 func hostCases() []contractCase {
 	return []contractCase{
+		{
+			name: "no GPU that the driver supports", where: func(v variant) bool { return strings.HasPrefix(v.name, "rhel9") }, files: map[string]string{"sys/bus/pci/devices/0000:3b:00.0/class": "0x020000\n"},
+			run: func(s *scene) error {
+				pod, err := s.pod(version)
+				if err != nil {
+					return err
+				}
+				if err := pod.Start(); err != nil {
+					return err
+				}
+				if err := s.until("the container ends", func() bool { return pod.Ended(s.main()) }); err != nil {
+					return err
+				}
+				got := nodestate.ObservePod(pod.Failure(s.main()))
+				const cause = "container nvidia-driver-ctr exited with code 1: modprobe: ERROR: could not insert 'nvidia': No such device; no GPU that this driver supports"
+				return errors.Join(s.gone(), expect(got.Reason == phase.ReasonNoSupportedGPU && strings.HasPrefix(got.Message, cause), "the node's reason is %s: %s", got.Reason, got.Message))
+			},
+		},
+		{
+			name: "no GPU and no failure", where: func(v variant) bool { return strings.HasPrefix(v.name, "ubuntu") },
+			files: map[string]string{"sys/bus/pci/devices/0000:3b:00.0/class": "0x020000\n"},
+			run: func(s *scene) error {
+				pod, err := s.pod(version)
+				if err != nil {
+					return err
+				}
+				if err := pod.Start(); err != nil {
+					return err
+				}
+				waits := func() bool { return strings.Contains(pod.Output(s.main()), "now waiting for signal") }
+				if err := s.until("the container waits", waits); err != nil {
+					return err
+				}
+				text, err := pod.Probe(s.main(), pod.StartupProbe(s.main()))
+				return errors.Join(expect(err != nil && text == "the module nvidia is not loaded\n", "the startup probe prints %q: %v", text, err), s.down(pod), s.gone())
+			},
+		},
 		{
 			name: "kernel without memory hotplug", run: func(s *scene) error {
 				if err := s.machine.Remove("sys/devices/system/memory"); err != nil {

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tessera-gpu/tessera/e2e/tests/contract"
-	"github.com/tessera-gpu/tessera/e2e/tests/contract/machine"
 )
 
 var update = flag.Bool("update", false, "write the table of the contract")
@@ -110,39 +109,11 @@ func (s *scene) steps() ([]contract.Step, error) {
 	s.seen = len(calls)
 	var steps []contract.Step
 	for _, c := range seen {
-		if do := stepOf(c); c.Container == s.main() && do != "" {
+		if do := contract.StepOf(c); c.Container == s.main() && do != "" {
 			steps = append(steps, contract.Step{Do: do, At: strings.Replace(c.At, "nvidia-driver", s.name+"/nvidia-driver", 1)})
 		}
 	}
 	return steps, nil
-}
-
-// stepOf returns the step of a call, and "" if it changes nothing but the container, or is the probe's.
-func stepOf(c machine.Call) string {
-	if strings.Contains(strings.Join(c.Args, " "), ".driver-ctr-ready") || c.At == "" {
-		return ""
-	}
-	switch c.Program {
-	case "write":
-		switch filepath.Base(c.Args[0]) {
-		case "nvidia-driver.pid":
-			if c.Args[1] == "" {
-				return "" // it is opened and locked, and then written
-			}
-			return "write " + c.Args[0]
-		case "nvidia-driver.state", "update-nvidia-driver":
-			return "write " + c.Args[0]
-		}
-		return "write " + strings.Join(c.Args, " ")
-	case "remove":
-		if strings.HasSuffix(c.Args[0], ".driver-daemons-status") {
-			return "" // the hook before termination
-		}
-		return "remove " + c.Args[0]
-	case "modprobe", "rmmod", "mount", "umount", "chcon", "nvidia-persistenced", "nv-fabricmanager", "nvidia-gridd", "sriov-manage":
-		return c.Program + " " + strings.Join(c.Args, " ")
-	}
-	return ""
 }
 
 var (

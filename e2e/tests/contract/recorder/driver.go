@@ -127,12 +127,28 @@ func mkprecompiled(args []string) error {
 	return nil
 }
 
-// compile is make in the folder of the modules' sources.
+// compile is make in the folder of the modules' sources. With the dkms.conf of Debian's package it compiles whole modules, for which it needs the headers.
 func compile(args []string) error {
 	if contains(args, "clean") {
 		return nil
 	}
+	if _, err := os.Stat("dkms.conf"); err == nil {
+		headers := "/lib/modules/" + kernelRelease() + "/build/Makefile"
+		if _, err := os.Stat(headers); err != nil || !contains(args, "KERNEL_UNAME="+kernelRelease()) {
+			return fmt.Errorf("compile with %v and %s: %w", args, headers, errors.Join(err, errors.New("no headers of the kernel")))
+		}
+		return writeAll(driverVersion()+"\n", "nvidia.ko", "nvidia-uvm.ko", "nvidia-modeset.ko", "nvidia-peermem.ko")
+	}
 	return writeAll("", "nv-linux.o", "nv-modeset-linux.o")
+}
+
+// strip is strip --strip-debug -o <to> <from>.
+func strip(args []string) error {
+	text, err := os.ReadFile(args[3])
+	if err != nil {
+		return err
+	}
+	return write(args[2], string(text))
 }
 
 // link is ld.

@@ -117,12 +117,22 @@ func modprobe(args []string) error {
 				continue
 			}
 			if err := load(strings.ReplaceAll(arg, "-", "_")); err != nil {
-				return fmt.Errorf("ERROR: could not insert '%s': %w", arg, err)
+				return fmt.Errorf("ERROR: could not insert '%s': %w", arg, errorText{err})
 			}
 		}
 		return nil
 	})
 }
+
+// errorText is an error in the words of strerror(3), which begin with a capital letter.
+type errorText struct{ error }
+
+func (e errorText) Error() string {
+	text := e.error.Error()
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+func (e errorText) Unwrap() error { return e.error }
 
 func load(module string) error {
 	used, known := needs()[module]
@@ -134,11 +144,10 @@ func load(module string) error {
 	}
 	version := ""
 	if strings.HasPrefix(module, "nvidia") {
-		text, err := os.ReadFile(moduleFile(module))
-		if err != nil {
-			return fmt.Errorf("module not found: %w", err)
+		var err error
+		if version, err = moduleVersion(module); err != nil {
+			return err
 		}
-		version = strings.TrimSpace(string(text))
 	}
 	for _, m := range used {
 		if !loaded(m) {
@@ -147,6 +156,12 @@ func load(module string) error {
 	}
 	if err := compatible(module, version); err != nil {
 		return err
+	}
+	if module == "nvidia" && !hasGPU() {
+		if err := write(host(".kmsg"), "NVRM: No NVIDIA GPU found.\n"); err != nil { // nvidia/nv.c, nvidia_init_module
+			return err
+		}
+		return unix.ENODEV
 	}
 	options, _ := os.ReadFile("/etc/modprobe.d/" + strings.ReplaceAll(module, "_", "-") + ".conf") //nolint:errcheck // there need not be any
 	if err := write(host("sys/module/"+module+"/parameters"), string(options)); err != nil {
@@ -180,7 +195,49 @@ func compatible(module, version string) error {
 	return nil
 }
 
-// moduleFile is where the container has a module for the running kernel.
+// hasGPU reports whether the machine has a display or 3D controller of NVIDIA.
+func hasGPU() bool {
+	files, err := filepath.Glob(host("sys/bus/pci/devices/*/vendor"))
+	return err == nil && slices.ContainsFunc(files, func(name string) bool {
+		vendor, err := os.ReadFile(name)
+		class, classErr := os.ReadFile(filepath.Join(filepath.Dir(name), "class"))
+		return err == nil && classErr == nil && string(vendor) == "0x10de\n" && strings.HasPrefix(string(class), "0x03")
+	})
+}
+
+// dmesg prints what the driver's modules have written into the kernel's log.
+func dmesg([]string) error {
+	text, err := os.ReadFile(host(".kmsg"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	fmt.Print("usb 1-1: new device\n" + string(text))
+	return err
+}
+
+// moduleVersion returns the version of a module that the container has for the running kernel. A compiled module must be for this kernel: modinfo(8)
+// reads version and vermagic from its section .modinfo. Any other file has its version as its text.
+func moduleVersion(module string) (string, error) {
+	text, err := os.ReadFile(moduleFile(module))
+	if errors.Is(err, os.ErrNotExist) { // where DKMS and the image for Debian have it
+		text, err = os.ReadFile(filepath.Join("/lib/modules", kernelRelease(), "updates", strings.ReplaceAll(module, "_", "-")+".ko"))
+	}
+	if err != nil {
+		return "", fmt.Errorf("module not found: %w", err)
+	}
+	if !strings.HasPrefix(string(text), "\x7fELF") {
+		return strings.TrimSpace(string(text)), nil
+	}
+	_, version, _ := strings.Cut(string(text), "\x00version=")
+	_, magic, _ := strings.Cut(string(text), "\x00vermagic=")
+	if release, _, _ := strings.Cut(magic, " "); release != kernelRelease() {
+		return "", unix.ENOEXEC
+	}
+	version, _, _ = strings.Cut(version, "\x00")
+	return version, nil
+}
+
+// moduleFile is where NVIDIA's installer puts a module for the running kernel.
 func moduleFile(module string) string {
 	return filepath.Join("/lib/modules", kernelRelease(), "kernel/drivers/video", strings.ReplaceAll(module, "_", "-")+".ko")
 }

@@ -67,10 +67,10 @@ func run(name string, args []string) error {
 func programs() map[string]program {
 	nothing := func([]string) error { return nil }
 	all := map[string]program{
-		"modprobe": modprobe, "rmmod": rmmod, "lsmod": lsmod,
+		"modprobe": modprobe, "rmmod": rmmod, "lsmod": lsmod, "dmesg": dmesg,
 		"mount": unchanged("mount"), "umount": unchanged("umount"), "sleep": pause, "uname": uname, "pgrep": pgrep,
 		"apt-get": aptGet, "apt-cache": aptCache, "dpkg": dpkg, "dnf": dnf, "yum": dnf, "rpm": rpm, "file": fileType,
-		"nvidia-run": runFile, "nvidia-installer": installer, "mkprecompiled": mkprecompiled, "make": compile, "ld": link,
+		"nvidia-run": runFile, "nvidia-installer": installer, "mkprecompiled": mkprecompiled, "make": compile, "ld": link, "strip": strip,
 		"extract-vmlinux": extractVmlinux, "strings": copyInput,
 		"nvidia-smi": smi, "nvidia-persistenced": daemon("nvidia"), "nvidia-gridd": daemon("nvidia"), "nvidia-vgpud": vgpud,
 		"nvidia-vgpu-mgr": foreground("nvidia"), "nv-fabricmanager": daemon("nvidia"), "sriov-manage": sriovManage,

@@ -32,7 +32,7 @@ func network() error {
 	return fmt.Errorf("no package repository is reached: %s is not set", want)
 }
 
-// aptGet is apt-get.
+// aptGet is apt-get. With the file .superseded of the machine, the archive has only the packages of a newer kernel.
 func aptGet(args []string) error {
 	if err := network(); err != nil {
 		return err
@@ -43,6 +43,10 @@ func aptGet(args []string) error {
 	}
 	for _, arg := range args {
 		switch {
+		case strings.HasPrefix(arg, "linux-headers-"):
+			if _, err := os.Stat(host(".superseded")); err == nil {
+				return fmt.Errorf("E: Unable to locate package %s", arg)
+			}
 		case strings.HasPrefix(arg, "linux-modules-nvidia-"):
 			if !strings.HasSuffix(arg, kernel) {
 				return fmt.Errorf("unable to locate package %s for %s", arg, kernel)
