@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -107,28 +106,15 @@ func (b operandBuilder) driverFiles(ctx context.Context, version string) ([]oci.
 	if err := fakegpu.WriteDriver(ctx, root, version); err != nil {
 		return nil, fmt.Errorf("write driver %s: %w", version, err)
 	}
-	var files []oci.File
-	err := filepath.WalkDir(root, func(source string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
+	return oci.Tree(root, func(name string) string {
+		if name == "lib" {
+			return ""
 		}
-		place, err := filepath.Rel(root, source)
-		if err != nil {
-			return err
+		if strings.HasPrefix(name, "lib/") {
+			return path.Join("usr", name)
 		}
-		if strings.HasPrefix(place, "lib/") {
-			place = path.Join("usr", place)
-		}
-		file := oci.File{Path: "/" + place}
-		if entry.Type()&fs.ModeSymlink == 0 {
-			file.Source = source
-		} else if file.Link, err = os.Readlink(source); err != nil {
-			return err
-		}
-		files = append(files, file)
-		return nil
+		return name
 	})
-	return files, err
 }
 
 // monitoring returns DCGM's images: one program under two names.
