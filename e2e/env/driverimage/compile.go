@@ -22,7 +22,7 @@ func EntryPoint() string { return string(entryPoint) }
 // entryPath is the path of the entry point in the images.
 const entryPath = "/usr/local/bin/nvidia-driver"
 
-// container runs `nvidia-driver build` as the first process of its own PID and mount namespace, with the layers of the image that compiles as its root:
+// container runs `nvidia-driver build` as the first process of a new PID and mount namespace, with the layers of the image that compiles as its root:
 // the folder of the writable layer, the lower layers, and the kernel are its arguments.
 const container = `
 mount -t overlay -o "lowerdir=$2,upperdir=$1/upper,workdir=$1/work" overlay "$1/root"
