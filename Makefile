@@ -67,7 +67,7 @@ test: lab ## all tests: test-unit, test-integration, test-lab and test-upstream 
 	@$(MAKE) test-integration
 	@$(MAKE) test-lab
 	@$(MAKE) test-upstream
-	@echo "left out: test-driver, which downloads NVIDIA's drivers (260 MB), and test-vm, test-long and test-contract"
+	@echo "left out: test-driver, which downloads NVIDIA's drivers (260 MB), test-modules, which also compiles them, test-vm, test-long and test-contract"
 
 # Most of these tests wait for an agent or a controller, so more of them run in parallel than there are processors.
 .PHONY: test-integration
@@ -108,6 +108,11 @@ test-driver: lab ## NVIDIA's own libraries and programs of drivers 535 and 550, 
 		$(GO) test -count=1 -v -timeout 20m -run '^TestNVIDIAs' ./dra-driver/nvml ./kubelet-plugin/mps ./e2e/tests/driver ./e2e/tests/agent; \
 		for branch in 535 550; do $(GO) -C e2e/tests/oracle test -count=1 -v -timeout 10m -run "^TestNVIDIAsFiles$$/^$$branch" .; done; \
 	} | awk -f e2e/tests/driver/count.awk
+
+.PHONY: test-modules
+test-modules: ## NVIDIA's kernel modules 535 and 550, compiled into driver images for Debian 12's newest cloud kernel; VERSION=535 TYPE=open: some (root)
+	images="$$($(GO) run ./e2e/env/driverimage/cmd/driverimage -version '$(VERSION)' -type '$(TYPE)')"; echo "$$images"; \
+	TESSERA_DRIVER_IMAGES="$$images" $(GO) test -count=1 -v -timeout 20m -run '^TestModules' ./e2e/tests/driver | awk -f e2e/tests/driver/count.awk
 
 .PHONY: test-contract
 test-contract: ## NVIDIA's entry points in the rendered driver pods: TESSERA_NVIDIA_FILES=<folder with driver-container> (root)

@@ -65,8 +65,9 @@ var supported = []struct {
 		{"Talos, Bottlerocket", writtenFor, []string{"kubelet-plugin/driverroot:TestLibraryFolders"}, "with the driver of the distribution"},
 	}},
 	{"Drivers", []supportEntry{
-		{"535.261.03, 550.163.01", tested, []string{"e2e/tests/driver:TestNVIDIAsFiles", "e2e/tests/driver:TestNVIDIAsFilesInAContainer", "kubelet-plugin/mps:TestNVIDIAsPrograms"},
-			"NVIDIA's files and programs, without a GPU (`make test-driver`)"},
+		{"535.261.03, 550.163.01", tested, []string{"e2e/tests/driver:TestNVIDIAsFiles", "e2e/tests/driver:TestNVIDIAsFilesInAContainer", "kubelet-plugin/mps:TestNVIDIAsPrograms",
+			"e2e/tests/driver:TestModulesInTheDriverPod"},
+			"NVIDIA's files, programs and kernel modules, without a GPU (`make test-driver`, `make test-modules`)"},
 		{"580.159.04", onHardware, []string{"e2e/fake/fakegpu:TestAnswersOfHardware", "e2e/fake/fakegpu:TestMPSAnswersOfHardware"}, ""},
 		{"615", writtenFor, []string{"dra-driver/nvml:TestMemoryOfALimitedReader"}, "limits of GPU memory per cgroup are removed from the agent, and not used"},
 		{"before 535", notSupported, nil, "reported as too old"},

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/env/driverimage"
@@ -111,32 +110,18 @@ func sources(folder string) map[string]string {
 // pod starts the container of the rendered pod.
 func (d *debian) pod() *machine.Pod {
 	d.t.Helper()
-	in := render.Input{
-		Namespace: "tessera-system", Images: render.Images{Node: "node", Driver: "driver", DriverVersion: version, DCGMExporter: "exporter", Scheduler: "scheduler"},
-		Drivers:  []render.DriverSet{{Owner: "ClusterPolicy/default", Spec: d.spec, Host: render.Host{OS: driverimage.Host, Kernel: debianKernel}}},
-		Contents: map[string]string{}, Keys: map[string][]string{},
-	}
-	for name, data := range d.configs {
-		in.Contents["ConfigMap/"+name] = "content"
-		in.Keys["ConfigMap/"+name] = slices.Sorted(maps.Keys(data))
-	}
-	objects, err := render.Objects(in)
+	d.spec.Image, d.spec.Version = driverimage.Name, version
+	spec, err := contract.DriverPod(render.DriverSet{
+		Owner: "ClusterPolicy/default", Spec: d.spec, Host: render.Host{OS: driverimage.Host, Kernel: debianKernel},
+	}, d.configs)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	for _, object := range objects {
-		if set, ok := object.(*appsv1.DaemonSet); ok && strings.HasPrefix(set.Name, render.OperandDriver+"-") {
-			spec := set.Spec.Template.Spec
-			spec.InitContainers = nil // package nvidia tests them
-			pod := d.machine.NewPod(spec, machine.Images{spec.Containers[0].Image: d.image}, d.configs)
-			if err := pod.Start(); err != nil {
-				d.t.Fatal(err)
-			}
-			return pod
-		}
+	pod := d.machine.NewPod(spec, machine.Images{driverimage.Name + ":" + version + "-" + driverimage.Host: d.image}, d.configs)
+	if err := pod.Start(); err != nil {
+		d.t.Fatal(err)
 	}
-	d.t.Fatal("no driver is rendered")
-	return nil
+	return pod
 }
 
 // up waits until the container serves and the rendered startup probe has succeeded, and returns the steps since the last call.

@@ -6,5 +6,5 @@
 /^(ok|FAIL|---|    --- FAIL|        --- FAIL)/ || /_test\.go:[0-9]+:/ { print }
 END {
 	for (version in cases) { printf "driver %s: %d cases\n", version, cases[version]; found = 1 }
-	if (!found) { print "test-driver: no case ran"; exit 1 }
+	if (!found) { print "no case ran"; exit 1 }
 }

@@ -223,10 +223,13 @@ func (r *process) text() string {
 	return string(text[max(0, len(text)-most):])
 }
 
+// Done is closed when a container has ended.
+func (p *Pod) Done(name string) <-chan struct{} { return p.containers[name].done }
+
 // Ended reports whether a container has ended.
 func (p *Pod) Ended(name string) bool {
 	select {
-	case <-p.containers[name].done:
+	case <-p.Done(name):
 		return true
 	default:
 		return false
