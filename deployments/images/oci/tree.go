@@ -27,14 +27,14 @@ func Tree(root string, rename func(name string) string) ([]File, error) {
 			return err
 		}
 		file := File{Path: path.Join("/", name), Mode: info.Mode().Perm()}
-		switch info.Mode().Type() {
-		case fs.ModeDir:
+		switch mode := info.Mode(); {
+		case mode.IsDir():
 			file.Path += "/"
-		case fs.ModeSymlink:
+		case mode.Type() == fs.ModeSymlink:
 			if file.Link, err = os.Readlink(source); err != nil {
 				return err
 			}
-		case 0:
+		case mode.IsRegular():
 			file.Source = source
 		default:
 			return nil

@@ -95,6 +95,9 @@ func New(ctx context.Context, want Want, progress io.Writer) (Builder, error) {
 		b.Kernel = strings.TrimSpace(string(text))
 	}
 	libraries, err := filepath.Glob(filepath.Join(roots, "*/usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.*.*"))
+	if err != nil {
+		return Builder{}, err
+	}
 	for _, library := range libraries {
 		_, version, _ := strings.Cut(filepath.Base(library), ".so.")
 		release, _, _ := strings.Cut(strings.TrimPrefix(library, roots+"/"), "/")
@@ -103,7 +106,7 @@ func New(ctx context.Context, want Want, progress io.Writer) (Builder, error) {
 		}
 	}
 	if len(b.Drivers) == 0 {
-		return Builder{}, fmt.Errorf("debian has no driver %s: %v", want.Version, err)
+		return Builder{}, fmt.Errorf("find driver %s among those of Debian: none of %d", want.Version, len(libraries))
 	}
 	return b, nil
 }

@@ -157,26 +157,31 @@ func load(module string) error {
 	if err := compatible(module, version); err != nil {
 		return err
 	}
-	if module == "nvidia" && !hasGPU() {
-		if err := write(host(".kmsg"), "NVRM: No NVIDIA GPU found.\n"); err != nil { // nvidia/nv.c, nvidia_init_module
-			return err
-		}
-		return unix.ENODEV
-	}
 	options, _ := os.ReadFile("/etc/modprobe.d/" + strings.ReplaceAll(module, "_", "-") + ".conf") //nolint:errcheck // there need not be any
 	if err := write(host("sys/module/"+module+"/parameters"), string(options)); err != nil {
 		return err
 	}
 	if module == "nvidia" {
-		line := fmt.Sprintf("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build\n", version)
-		if err := writeAll(version+"\n", host("sys/module/nvidia/version")); err != nil {
-			return err
-		}
-		if err := write(host("proc/driver/nvidia/version"), line); err != nil {
+		if err := initialize(version); err != nil {
 			return err
 		}
 	}
 	return write(host("sys/module/"+module+"/refcnt"), "0\n")
+}
+
+// initialize is what the module nvidia does when it is loaded: it finds the GPUs, and shows its version.
+func initialize(version string) error {
+	if !hasGPU() {
+		if err := write(host(".kmsg"), "NVRM: No NVIDIA GPU found.\n"); err != nil { // nvidia/nv.c, nvidia_init_module
+			return err
+		}
+		return errors.Join(os.RemoveAll(host("sys/module/nvidia")), unix.ENODEV)
+	}
+	line := fmt.Sprintf("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build\n", version)
+	if err := writeAll(version+"\n", host("sys/module/nvidia/version")); err != nil {
+		return err
+	}
+	return write(host("proc/driver/nvidia/version"), line)
 }
 
 // compatible refuses a module for other symbols than those of the running kernel: nvidia_peermem must be compiled with the headers of the network

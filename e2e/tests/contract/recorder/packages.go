@@ -45,7 +45,7 @@ func aptGet(args []string) error {
 		switch {
 		case strings.HasPrefix(arg, "linux-headers-"):
 			if _, err := os.Stat(host(".superseded")); err == nil {
-				return fmt.Errorf("E: Unable to locate package %s", arg)
+				return fmt.Errorf("unable to locate package %s", arg)
 			}
 		case strings.HasPrefix(arg, "linux-modules-nvidia-"):
 			if !strings.HasSuffix(arg, kernel) {
