@@ -119,7 +119,9 @@ func (b built) types(t *testing.T) []string {
 func TestModulesAreThoseOfTheKernel(t *testing.T) {
 	eachImage(t, true, func(t *testing.T, image built) {
 		for _, kind := range image.types(t) {
-			licenses := map[string]string{"proprietary nvidia": "NVIDIA", "proprietary nvidia-modeset": "NVIDIA", kind + " nvidia-peermem": "Linux-OpenIB"}
+			licenses := map[string]string{
+				"proprietary nvidia": "NVIDIA", "proprietary nvidia-modeset": "NVIDIA", "proprietary nvidia-peermem": "Linux-OpenIB", "open nvidia-peermem": "Dual BSD/GPL",
+			}
 			for _, name := range driverimage.Modules() {
 				info := modinfo(t, filepath.Join(image.root, "opt/nvidia/modules", image.kernel, kind, name+".ko"))
 				one := func(key string) string { return strings.Join(info[key], " ") }
