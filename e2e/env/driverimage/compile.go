@@ -19,6 +19,9 @@ var entryPoint []byte
 // EntryPoint is the text of the entry point.
 func EntryPoint() string { return string(entryPoint) }
 
+// scratchPrefix begins the names of the folders in which modules are compiled.
+const scratchPrefix = "compile-"
+
 // entryPath is the path of the entry point in the images.
 const entryPath = "/usr/local/bin/nvidia-driver"
 
@@ -31,22 +34,22 @@ mount --rbind /dev "$1/root/dev"
 exec chroot "$1/root" nvidia-driver build --kernel "$3"`
 
 // modules is the folder of the compiled modules of a driver, at the path below which images have it.
-func (b Builder) modules(d Driver, kind string) string {
-	return filepath.Join(b.folder, "modules", d.Version, modulesPath, b.Kernel, kind)
+func (b builder) modules(d driver, kind string) string {
+	return filepath.Join(b.folder, "modules", d.version, modulesPath, b.kernel, kind)
 }
 
 // modulesPath is the folder of the modules in images, with subfolders by kernel and type.
 const modulesPath = "/opt/nvidia/modules"
 
 // compile compiles the modules of a driver in the image that compiles, unless they are in the cache.
-func (b Builder) compile(ctx context.Context, d Driver, kind string, progress io.Writer) (err error) {
+func (b builder) compile(ctx context.Context, d driver, kind string, progress io.Writer) (err error) {
 	target := b.modules(d, kind)
 	if _, err := os.Stat(target); err == nil {
 		return nil
 	}
 	start := time.Now()
-	fmt.Fprintf(progress, "compiling the %s modules of driver %s for kernel %s, a few minutes, once\n", kind, d.Version, b.Kernel) //nolint:errcheck // for the eye
-	scratch, err := os.MkdirTemp(b.folder, "compile-")
+	fmt.Fprintf(progress, "compiling the %s modules of driver %s for kernel %s, a few minutes, once\n", kind, d.version, b.kernel) //nolint:errcheck // for the eye
+	scratch, err := os.MkdirTemp(b.folder, scratchPrefix)
 	if err != nil {
 		return err
 	}
@@ -65,13 +68,13 @@ func (b Builder) compile(ctx context.Context, d Driver, kind string, progress io
 		return err
 	}
 	lower := strings.Join([]string{d.sources, filepath.Join(b.folder, "build")}, ":")
-	c := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", container, "sh", scratch, lower, b.Kernel)
-	c.Env = append(os.Environ(), "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DRIVER_VERSION="+d.Version, "KERNEL_MODULE_TYPE="+kind)
+	c := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", container, "sh", scratch, lower, b.kernel)
+	c.Env = append(os.Environ(), "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DRIVER_VERSION="+d.version, "KERNEL_MODULE_TYPE="+kind)
 	c.Stdout, c.Stderr = progress, progress
 	if err := c.Run(); err != nil {
 		return err
 	}
-	if err := os.Rename(filepath.Join(upper, modulesPath, b.Kernel, kind), target); err != nil {
+	if err := os.Rename(filepath.Join(upper, modulesPath, b.kernel, kind), target); err != nil {
 		return err
 	}
 	fmt.Fprintf(progress, "compiled in %s\n", time.Since(start).Round(time.Second)) //nolint:errcheck // for the eye

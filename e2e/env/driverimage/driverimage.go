@@ -5,6 +5,7 @@ package driverimage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -46,67 +47,67 @@ type Image struct {
 	Archive, Tag string
 }
 
-// Driver is a driver that Debian has.
-type Driver struct {
-	Version string
+// driver is a driver that Debian has.
+type driver struct {
+	version string
 	// user is the folder of its user space, sources that of the sources of its modules.
 	user, sources string
 }
 
-// Branch is the beginning of the version.
-func (d Driver) Branch() string {
-	branch, _, _ := strings.Cut(d.Version, ".")
+// branch is the beginning of the version.
+func (d driver) branch() string {
+	branch, _, _ := strings.Cut(d.version, ".")
 	return branch
 }
 
-// Builder has the parts of the images in a folder of the cache.
-type Builder struct {
+// builder has the parts of the images in a folder of the cache.
+type builder struct {
 	folder string
-	// Kernel is the release of the kernel for which modules are compiled.
-	Kernel  string
-	Drivers []Driver
+	// kernel is the release of the kernel for which modules are compiled.
+	kernel  string
+	drivers []driver
 	types   []string
 }
 
-// New downloads what is missing in the cache, and prints the progress. It needs root, mmdebstrap and Debian's archive.
-func New(ctx context.Context, want Want, progress io.Writer) (Builder, error) {
+// newBuilder downloads what is missing in the cache.
+func newBuilder(ctx context.Context, want Want, progress io.Writer) (builder, error) {
 	cache, err := binaries.DefaultCache()
 	if err != nil {
-		return Builder{}, err
+		return builder{}, err
 	}
-	b := Builder{folder: filepath.Join(cache, "driverimage"), Kernel: want.Kernel, types: Types()}
+	b := builder{folder: filepath.Join(cache, "driverimage"), kernel: want.Kernel, types: Types()}
 	if want.Type != "" {
 		if b.types = []string{want.Type}; !slices.Contains(Types(), want.Type) {
-			return Builder{}, fmt.Errorf("type %q: must be one of %s", want.Type, strings.Join(Types(), ", "))
+			return builder{}, fmt.Errorf("type %q: must be one of %s", want.Type, strings.Join(Types(), ", "))
 		}
 	}
 	roots := filepath.Join(cache, "driver")
 	if err := runScript(ctx, progress, "e2e/tests/driver/packages.sh", roots); err != nil {
-		return Builder{}, err
+		return builder{}, err
 	}
 	if err := runScript(ctx, progress, "e2e/env/driverimage/packages.sh", b.folder); err != nil {
-		return Builder{}, err
+		return builder{}, err
 	}
-	if b.Kernel == "" {
+	if b.kernel == "" {
 		text, err := os.ReadFile(filepath.Join(b.folder, "kernel"))
 		if err != nil {
-			return Builder{}, err
+			return builder{}, err
 		}
-		b.Kernel = strings.TrimSpace(string(text))
+		b.kernel = strings.TrimSpace(string(text))
 	}
 	libraries, err := filepath.Glob(filepath.Join(roots, "*/usr/lib/x86_64-linux-gnu/nvidia/current/libcuda.so.*.*"))
 	if err != nil {
-		return Builder{}, err
+		return builder{}, err
 	}
 	for _, library := range libraries {
 		_, version, _ := strings.Cut(filepath.Base(library), ".so.")
 		release, _, _ := strings.Cut(strings.TrimPrefix(library, roots+"/"), "/")
 		if strings.HasPrefix(version, want.Version) {
-			b.Drivers = append(b.Drivers, Driver{version, filepath.Join(roots, release), filepath.Join(b.folder, "sources", release)})
+			b.drivers = append(b.drivers, driver{version, filepath.Join(roots, release), filepath.Join(b.folder, "sources", release)})
 		}
 	}
-	if len(b.Drivers) == 0 {
-		return Builder{}, fmt.Errorf("find driver %s among those of Debian: none of %d", want.Version, len(libraries))
+	if len(b.drivers) == 0 {
+		return builder{}, fmt.Errorf("find driver %s among those of Debian: none of %d", want.Version, len(libraries))
 	}
 	return b, nil
 }
@@ -124,7 +125,8 @@ func runScript(ctx context.Context, progress io.Writer, script, folder string) e
 	return nil
 }
 
-// Build builds images into the cache and returns them. Modules that are in the cache are not compiled again. Processes that build wait for each other.
+// Build builds images into the cache and returns them, and prints the progress. Modules that are in the cache are not compiled again. It needs root,
+// mmdebstrap and Debian's archive. Processes that build wait for each other.
 func Build(ctx context.Context, want Want, progress io.Writer) ([]Image, error) {
 	cache, err := binaries.DefaultCache()
 	if err != nil {
@@ -135,15 +137,18 @@ func Build(ctx context.Context, want Want, progress io.Writer) ([]Image, error) 
 		return nil, err
 	}
 	defer unlock()
-	b, err := New(ctx, want, progress)
+	if err := removeLeftovers(filepath.Join(cache, "driverimage")); err != nil {
+		return nil, err
+	}
+	b, err := newBuilder(ctx, want, progress)
 	if err != nil {
 		return nil, err
 	}
 	var images []Image
-	for _, d := range b.Drivers {
+	for _, d := range b.drivers {
 		for _, kind := range b.types {
 			if err := b.compile(ctx, d, kind, progress); err != nil {
-				return nil, fmt.Errorf("compile the %s modules of driver %s for kernel %s: %w", kind, d.Version, b.Kernel, err)
+				return nil, fmt.Errorf("compile the %s modules of driver %s for kernel %s: %w", kind, d.version, b.kernel, err)
 			}
 		}
 		made, err := b.write(d, want.Precompiled)
@@ -153,4 +158,13 @@ func Build(ctx context.Context, want Want, progress io.Writer) ([]Image, error) 
 		images = append(images, made...)
 	}
 	return images, nil
+}
+
+// removeLeftovers removes what processes left that were killed while they compiled.
+func removeLeftovers(folder string) error {
+	left, err := filepath.Glob(filepath.Join(folder, scratchPrefix+"*"))
+	for _, path := range left {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return err
 }

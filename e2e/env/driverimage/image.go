@@ -9,13 +9,13 @@ import (
 )
 
 // write writes the archives of a driver: that of the image that compiles, and that of the precompiled one with all types that are in the cache.
-func (b Builder) write(d Driver, precompiledOnly bool) ([]Image, error) {
+func (b builder) write(d driver, precompiledOnly bool) ([]Image, error) {
 	user, err := userSpace(d)
 	if err != nil {
 		return nil, err
 	}
-	modules, err := oci.Tree(filepath.Join(b.folder, "modules", d.Version), func(name string) string {
-		if kernel, below := strings.CutPrefix("/"+name, modulesPath+"/"); below && !strings.HasPrefix(kernel+"/", b.Kernel+"/") {
+	modules, err := oci.Tree(filepath.Join(b.folder, "modules", d.version), func(name string) string {
+		if kernel, below := strings.CutPrefix("/"+name, modulesPath+"/"); below && !strings.HasPrefix(kernel+"/", b.kernel+"/") {
 			return ""
 		}
 		return name
@@ -37,8 +37,8 @@ func (b Builder) write(d Driver, precompiledOnly bool) ([]Image, error) {
 		userland, tag string
 		files         []oci.File
 	}{
-		{"run", strings.Join([]string{d.Branch(), b.Kernel, Host}, "-"), modules},
-		{"build", d.Version + "-" + Host, sources},
+		{"run", strings.Join([]string{d.branch(), b.kernel, Host}, "-"), modules},
+		{"build", d.version + "-" + Host, sources},
 	} {
 		if precompiledOnly && variant.userland == "build" {
 			continue
@@ -49,7 +49,7 @@ func (b Builder) write(d Driver, precompiledOnly bool) ([]Image, error) {
 		}
 		image := oci.Image{
 			Name: Name + ":" + variant.tag, Architecture: "amd64", Layers: [][]oci.File{userland, user, variant.files}, Entrypoint: []string{"nvidia-driver", "init"},
-			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DRIVER_VERSION=" + d.Version},
+			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DRIVER_VERSION=" + d.version},
 		}
 		made := Image{Archive: filepath.Join(b.folder, "nvidia-driver-"+variant.tag+".tar"), Tag: variant.tag}
 		if err := oci.WriteArchive(made.Archive, image); err != nil {
@@ -72,7 +72,7 @@ func withoutState(name string) string {
 
 // userSpace returns the layer of the driver's files and the entry point. The userland's /lib is a link to /usr/lib. The firmware is at another path than
 // Debian's: driver pods mount a folder of the node at /lib/firmware, into which the entry point copies it.
-func userSpace(d Driver) ([]oci.File, error) {
+func userSpace(d driver) ([]oci.File, error) {
 	files, err := oci.Tree(d.user, func(name string) string {
 		if strings.HasPrefix(name, "lib/") {
 			name = "usr/" + name

@@ -37,8 +37,10 @@ for release in bookworm trixie; do
 	echo "$sources" >"$root/complete"
 done
 
-# The metapackage depends on the headers of the newest kernel.
-configure_apt "$folder/apt" bookworm main
-[ -z "$security" ] || { echo "${suites[1]}" >>"$folder/apt/sources.list" && apt-get -qq update; }
-apt-cache depends linux-headers-cloud-amd64 | sed -nE 's/.*Depends: linux-headers-([0-9].*)/\1/p' >"$folder/kernel"
+# The metapackage depends on the headers of the newest kernel. Without the archive, that of the last run stays.
+configure_apt "$folder/apt" bookworm main || true
+[ -z "$security" ] || { echo "${suites[1]}" >>"$folder/apt/sources.list" && apt-get -qq update; } || true
+newest=$(apt-cache depends linux-headers-cloud-amd64 | sed -nE 's/.*Depends: linux-headers-([0-9].*)/\1/p') || true
 rm -rf "$folder/apt"
+[ -z "$newest" ] || echo "$newest" >"$folder/kernel"
+[ -s "$folder/kernel" ] || { echo "packages.sh: $archive has no linux-headers-cloud-amd64 for Debian 12" >&2; exit 1; }
