@@ -93,7 +93,7 @@ func TestA24BrokenNode(t *testing.T) {
 	from := w.requests.count()
 	// Kubelet goes to and fro: the container runs, fails, waits, is pulled again.
 	states := []corev1.ContainerState{
-		{Running: &corev1.ContainerStateRunning{}}, {Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "modprobe: no such device"}},
+		{Running: &corev1.ContainerStateRunning{}}, {Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "modprobe: ERROR: could not insert 'nvidia': No such device"}},
 		{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 40s"}},
 	}
 	for i := range 30 {

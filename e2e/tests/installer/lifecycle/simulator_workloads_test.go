@@ -220,7 +220,7 @@ func (s *simulator) faultyDriverStatus(pod *corev1.Pod, fault driverFault) corev
 		if s.crashState != nil {
 			container.State = *s.crashState
 		}
-		container.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "modprobe: no such device"}
+		container.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "modprobe: ERROR: could not insert 'nvidia': No such device"}
 	case driverHangs:
 		container.State.Running = &corev1.ContainerStateRunning{}
 	case driverImageMissing:

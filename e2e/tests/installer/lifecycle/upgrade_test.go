@@ -116,7 +116,8 @@ func TestA9OneNodeFails(t *testing.T) {
 	})
 	w.untilPhase(v1alpha1.PhaseReady, "n1", "n3")
 	s := w.gpunode("n2").Status
-	if !strings.Contains(s.Message, "modprobe: no such device") || s.Attempt == nil || w.images()["n2"] != "580.1-debian12" {
+	const why = "NoSupportedGPU: container nvidia-driver-ctr exited with code 1: modprobe: ERROR: could not insert 'nvidia': No such device; no GPU"
+	if !strings.Contains(s.Message, why) || s.Attempt == nil || w.images()["n2"] != "580.1-debian12" {
 		t.Errorf("n2 runs %s, message %q, attempt %v", w.images()["n2"], s.Message, s.Attempt)
 	}
 	w.until("the policy reports it", func() string {
