@@ -34,22 +34,22 @@ mount --rbind /dev "$1/root/dev"
 exec chroot "$1/root" nvidia-driver build --kernel "$3"`
 
 // modules is the folder of the compiled modules of a driver, at the path below which images have it.
-func (b builder) modules(d driver, kind string) string {
-	return filepath.Join(b.folder, "modules", d.version, modulesPath, b.kernel, kind)
+func (b builder) modules(d Driver, kind string) string {
+	return filepath.Join(b.out, "modules", d.Version, modulesPath, b.kernel, kind)
 }
 
 // modulesPath is the folder of the modules in images, with subfolders by kernel and type.
 const modulesPath = "/opt/nvidia/modules"
 
 // compile compiles the modules of a driver in the image that compiles, unless they are in the cache.
-func (b builder) compile(ctx context.Context, d driver, kind string, progress io.Writer) (err error) {
+func (b builder) compile(ctx context.Context, d Driver, kind string, progress io.Writer) (err error) {
 	target := b.modules(d, kind)
 	if _, err := os.Stat(target); err == nil {
 		return nil
 	}
 	start := time.Now()
-	fmt.Fprintf(progress, "compiling the %s modules of driver %s for kernel %s, a few minutes, once\n", kind, d.version, b.kernel) //nolint:errcheck // for the eye
-	scratch, err := os.MkdirTemp(b.folder, scratchPrefix)
+	fmt.Fprintf(progress, "compiling the %s modules of driver %s for kernel %s, a few minutes, once\n", kind, d.Version, b.kernel) //nolint:errcheck // for the eye
+	scratch, err := os.MkdirTemp(b.out, scratchPrefix)
 	if err != nil {
 		return err
 	}
@@ -67,9 +67,13 @@ func (b builder) compile(ctx context.Context, d driver, kind string, progress io
 	if err := errors.Join(os.WriteFile(upper+"/etc/resolv.conf", resolver, 0o644), os.WriteFile(upper+entryPath, entryPoint, 0o755)); err != nil {
 		return err
 	}
-	lower := strings.Join([]string{d.sources, filepath.Join(b.folder, "build")}, ":")
+	layers := []string{d.Sources, filepath.Join(b.folder, "build")}
+	if b.headers != "" {
+		layers = append([]string{b.headers}, layers...)
+	}
+	lower := strings.Join(layers, ":")
 	c := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-euc", container, "sh", scratch, lower, b.kernel)
-	c.Env = append(os.Environ(), "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DRIVER_VERSION="+d.version, "KERNEL_MODULE_TYPE="+kind)
+	c.Env = append(os.Environ(), "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DRIVER_VERSION="+d.Version, "KERNEL_MODULE_TYPE="+kind)
 	c.Stdout, c.Stderr = progress, progress
 	if err := c.Run(); err != nil {
 		return err

@@ -47,25 +47,27 @@ type Image struct {
 	Archive, Tag string
 }
 
-// driver is a driver that Debian has.
-type driver struct {
-	version string
-	// user is the folder of its user space, sources that of the sources of its modules.
-	user, sources string
+// Driver is a driver of which images are built.
+type Driver struct {
+	Version string
+	// User is the root of its user space, Sources the root with the sources of its modules, where Debian's packages for DKMS have them.
+	User, Sources string
 }
 
 // branch is the beginning of the version.
-func (d driver) branch() string {
-	branch, _, _ := strings.Cut(d.version, ".")
+func (d Driver) branch() string {
+	branch, _, _ := strings.Cut(d.Version, ".")
 	return branch
 }
 
 // builder has the parts of the images in a folder of the cache.
 type builder struct {
 	folder string
+	// out has the modules and the archives. headers has the headers of kernels, unpacked; without it, they are those of Debian's archive.
+	out, headers string
 	// kernel is the release of the kernel for which modules are compiled.
 	kernel  string
-	drivers []driver
+	drivers []Driver
 	types   []string
 }
 
@@ -76,6 +78,7 @@ func newBuilder(ctx context.Context, want Want, progress io.Writer) (builder, er
 		return builder{}, err
 	}
 	b := builder{folder: filepath.Join(cache, "driverimage"), kernel: want.Kernel, types: Types()}
+	b.out = b.folder
 	if want.Type != "" {
 		if b.types = []string{want.Type}; !slices.Contains(Types(), want.Type) {
 			return builder{}, fmt.Errorf("type %q: must be one of %s", want.Type, strings.Join(Types(), ", "))
@@ -103,11 +106,11 @@ func newBuilder(ctx context.Context, want Want, progress io.Writer) (builder, er
 		_, version, _ := strings.Cut(filepath.Base(library), ".so.")
 		release, _, _ := strings.Cut(strings.TrimPrefix(library, roots+"/"), "/")
 		if strings.HasPrefix(version, want.Version) {
-			b.drivers = append(b.drivers, driver{version, filepath.Join(roots, release), filepath.Join(b.folder, "sources", release)})
+			b.drivers = append(b.drivers, Driver{version, filepath.Join(roots, release), filepath.Join(b.folder, "sources", release)})
 		}
 	}
 	if len(b.drivers) == 0 {
-		return builder{}, fmt.Errorf("find driver %s among those of Debian: none of %d", want.Version, len(libraries))
+		return builder{}, fmt.Errorf("find Driver %s among those of Debian: none of %d", want.Version, len(libraries))
 	}
 	return b, nil
 }
@@ -146,18 +149,41 @@ func Build(ctx context.Context, want Want, progress io.Writer) ([]Image, error) 
 	}
 	var images []Image
 	for _, d := range b.drivers {
-		for _, kind := range b.types {
-			if err := b.compile(ctx, d, kind, progress); err != nil {
-				return nil, fmt.Errorf("compile the %s modules of driver %s for kernel %s: %w", kind, d.version, b.kernel, err)
-			}
-		}
-		made, err := b.write(d, want.Precompiled)
+		made, err := b.images(ctx, d, want.Precompiled, progress)
 		if err != nil {
 			return nil, err
 		}
 		images = append(images, made...)
 	}
 	return images, nil
+}
+
+// Precompiled builds the images of another driver, for kernels whose headers are in a folder, into the folder out.
+func Precompiled(ctx context.Context, d Driver, kernels []string, headers, out string, progress io.Writer) ([]Image, error) {
+	b, err := newBuilder(ctx, Want{Type: Types()[0]}, progress)
+	if err != nil {
+		return nil, err
+	}
+	b.out, b.headers = out, headers
+	var images []Image
+	for _, b.kernel = range kernels {
+		made, err := b.images(ctx, d, true, progress)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, made...)
+	}
+	return images, nil
+}
+
+// images builds the images of a driver for one kernel.
+func (b builder) images(ctx context.Context, d Driver, precompiledOnly bool, progress io.Writer) ([]Image, error) {
+	for _, kind := range b.types {
+		if err := b.compile(ctx, d, kind, progress); err != nil {
+			return nil, fmt.Errorf("compile the %s modules of driver %s for kernel %s: %w", kind, d.Version, b.kernel, err)
+		}
+	}
+	return b.write(d, precompiledOnly)
 }
 
 // removeLeftovers removes what processes left that were killed while they compiled.

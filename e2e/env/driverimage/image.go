@@ -9,12 +9,12 @@ import (
 )
 
 // write writes the archives of a driver: that of the image that compiles, and that of the precompiled one with all types that are in the cache.
-func (b builder) write(d driver, precompiledOnly bool) ([]Image, error) {
+func (b builder) write(d Driver, precompiledOnly bool) ([]Image, error) {
 	user, err := userSpace(d)
 	if err != nil {
 		return nil, err
 	}
-	modules, err := oci.Tree(filepath.Join(b.folder, "modules", d.version), func(name string) string {
+	modules, err := oci.Tree(filepath.Join(b.out, "modules", d.Version), func(name string) string {
 		if kernel, below := strings.CutPrefix("/"+name, modulesPath+"/"); below && !strings.HasPrefix(kernel+"/", b.kernel+"/") {
 			return ""
 		}
@@ -23,7 +23,7 @@ func (b builder) write(d driver, precompiledOnly bool) ([]Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	sources, err := oci.Tree(d.sources, func(name string) string {
+	sources, err := oci.Tree(d.Sources, func(name string) string {
 		if strings.HasPrefix(name, "usr") {
 			return name
 		}
@@ -38,7 +38,7 @@ func (b builder) write(d driver, precompiledOnly bool) ([]Image, error) {
 		files         []oci.File
 	}{
 		{"run", strings.Join([]string{d.branch(), b.kernel, Host}, "-"), modules},
-		{"build", d.version + "-" + Host, sources},
+		{"build", d.Version + "-" + Host, sources},
 	} {
 		if precompiledOnly && variant.userland == "build" {
 			continue
@@ -49,9 +49,9 @@ func (b builder) write(d driver, precompiledOnly bool) ([]Image, error) {
 		}
 		image := oci.Image{
 			Name: Name + ":" + variant.tag, Architecture: "amd64", Layers: [][]oci.File{userland, user, variant.files}, Entrypoint: []string{"nvidia-driver", "init"},
-			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DRIVER_VERSION=" + d.version},
+			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DRIVER_VERSION=" + d.Version},
 		}
-		made := Image{Archive: filepath.Join(b.folder, "nvidia-driver-"+variant.tag+".tar"), Tag: variant.tag}
+		made := Image{Archive: filepath.Join(b.out, "nvidia-driver-"+variant.tag+".tar"), Tag: variant.tag}
 		if err := oci.WriteArchive(made.Archive, image); err != nil {
 			return nil, err
 		}
@@ -72,8 +72,8 @@ func withoutState(name string) string {
 
 // userSpace returns the layer of the driver's files and the entry point. The userland's /lib is a link to /usr/lib. The firmware is at another path than
 // Debian's: driver pods mount a folder of the node at /lib/firmware, into which the entry point copies it.
-func userSpace(d driver) ([]oci.File, error) {
-	files, err := oci.Tree(d.user, func(name string) string {
+func userSpace(d Driver) ([]oci.File, error) {
+	files, err := oci.Tree(d.User, func(name string) string {
 		if strings.HasPrefix(name, "lib/") {
 			name = "usr/" + name
 		}

@@ -4,11 +4,8 @@
 # release of the newest cloud kernel of Debian 12 (kernel). A part is complete when it names what it has.
 set -euo pipefail
 folder=${1:?name the folder}
-# shellcheck source=../../tests/driver/archive.sh
-. "${BASH_SOURCE[0]%/*}/../../tests/driver/archive.sh"
-suites=("deb $archive bookworm main")
-security=$(archives debian-security | head -n 1)
-[ -z "$security" ] || suites+=("deb $security bookworm-security main")
+# shellcheck source=../debian/archive.sh
+. "${BASH_SOURCE[0]%/*}/../debian/archive.sh"
 
 # nvidia-persistenced needs libtirpc, the objtool of the kernel's headers libelf.
 declare -A userlands=([run]="kmod mount libtirpc3" [build]="kmod mount libtirpc3 apt ca-certificates make gcc libelf1")
@@ -19,7 +16,7 @@ for name in run build; do
 	echo "downloading the userland of driver images ($name), about 100 MB, once"
 	rm -rf "$root"
 	mkdir -p "$folder"
-	printf '%s\n' "${suites[@]}" | SOURCE_DATE_EPOCH=0 mmdebstrap --quiet --mode=root --variant=essential --include="${userlands[$name]}" \
+	suites bookworm main | SOURCE_DATE_EPOCH=0 mmdebstrap --quiet --mode=root --variant=essential --include="${userlands[$name]}" \
 		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' bookworm "$root" -
 	echo "${userlands[$name]}" >"$root.complete"
 done
@@ -39,7 +36,7 @@ done
 
 # The metapackage depends on the headers of the newest kernel. Without the archive, that of the last run stays.
 configure_apt "$folder/apt" bookworm main || true
-[ -z "$security" ] || { echo "${suites[1]}" >>"$folder/apt/sources.list" && apt-get -qq update; } || true
+{ suites bookworm main >"$folder/apt/sources.list" && apt-get -qq update; } || true
 newest=$(apt-cache depends linux-headers-cloud-amd64 | sed -nE 's/.*Depends: linux-headers-([0-9].*)/\1/p') || true
 rm -rf "$folder/apt"
 [ -z "$newest" ] || echo "$newest" >"$folder/kernel"

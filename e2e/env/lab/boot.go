@@ -48,15 +48,7 @@ func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
 	if err != nil {
 		return err
 	}
-	spec.Files = append(spec.Files, files...)
-	own := l.state.Nodes[i].Files
-	for _, path := range slices.Sorted(maps.Keys(own)) {
-		file := machine.File{Path: path, Content: []byte(own[path]), Mode: 0o644}
-		if filepath.Base(filepath.Dir(path)) == "bin" {
-			file.Mode = 0o755
-		}
-		spec.Files = append(spec.Files, file)
-	}
+	spec.Files = slices.Concat(spec.Files, files, ownFiles(l.state.Nodes[i]))
 	disk := l.computer(i).Disk()
 	folders := []string{gpuDisk}
 	if l.state.Nodes[i].Virtual {
@@ -87,12 +79,28 @@ func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
 	return l.saveSpec(spec)
 }
 
+// ownFiles returns the additional files of a node.
+func ownFiles(node NodeSpec) []machine.File {
+	var files []machine.File
+	for _, path := range slices.Sorted(maps.Keys(node.Files)) {
+		file := machine.File{Path: path, Content: []byte(node.Files[path]), Mode: 0o644}
+		if filepath.Base(filepath.Dir(path)) == "bin" {
+			file.Mode = 0o755
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
 func (l *Lab) recipeNode(p *preparation, i int) (recipe.Node, error) {
+	spec := l.state.Nodes[i]
 	cni, err := host.CNI()
+	if spec.Virtual {
+		cni, err = "/usr/lib/cni", nil // where Debian has them
+	}
 	if err != nil {
 		return recipe.Node{}, err
 	}
-	spec := l.state.Nodes[i]
 	hardware := ""
 	if spec.Virtual && spec.GPU != "" {
 		hardware = filepath.Join(GPUFolder, bootProgram)

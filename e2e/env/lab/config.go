@@ -120,6 +120,9 @@ func (c Config) validate() error {
 			return fmt.Errorf("node name %q is used twice", node.Name)
 		}
 		seen[node.Name] = true
+		if node.Virtual && node.Runtime != "" {
+			return fmt.Errorf("node %s: a virtual machine has containerd 2, not %s", node.Name, node.Runtime)
+		}
 		if node.GPU != "" && c.Hardware == nil {
 			return fmt.Errorf("node %s wants GPUs %q: %w", node.Name, node.GPU, errNoHardware)
 		}

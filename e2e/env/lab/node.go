@@ -154,6 +154,18 @@ func (n *Node) GPU() string { return n.lab.state.Nodes[n.index].GPU }
 // host does not see.
 func (n *Node) GPUFolder() string { return filepath.Join(n.machine.Disk(), gpuDisk) }
 
+// Kernels returns the releases of the kernels that a virtual node has; the first is the one that it boots.
+func (n *Node) Kernels() ([]string, error) {
+	d, err := n.lab.virtual(n.index).Base()
+	if err != nil {
+		return nil, fmt.Errorf("find the kernels of %s: %w", n.name, err)
+	}
+	return d.Kernels()
+}
+
+// SetKernel selects the kernel of the next boots of a virtual node.
+func (n *Node) SetKernel(release string) error { return n.lab.virtual(n.index).SetKernel(release) }
+
 // Kill simulates a power loss: every process ends immediately, unsaved data is lost. The disk persists.
 func (n *Node) Kill(ctx context.Context) error { return n.machine.Kill(ctx) }
 

@@ -12,8 +12,8 @@ packages=(
 )
 declare -A also=([bookworm]="" [trixie]="libnvidia-gpucomp")
 folder=${1:?name the folder}
-# shellcheck source=archive.sh
-. "${BASH_SOURCE[0]%/*}/archive.sh"
+# shellcheck source=../../env/debian/archive.sh
+. "${BASH_SOURCE[0]%/*}/../../env/debian/archive.sh"
 
 # The functions of the script of nvidia-alternative that runs after an installation: LINK NAME FILE, and FOLDER SUBFOLDER NAME FOLDER SUBFOLDER.
 add_slave() {

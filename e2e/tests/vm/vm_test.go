@@ -94,19 +94,6 @@ func apply(ctx context.Context, text string) {
 	Expect(c.Apply(ctx, list...)).To(Succeed())
 }
 
-// claims returns the names of all claims.
-func claims(ctx context.Context) ([]string, error) {
-	list, err := c.Client.ResourceV1().ResourceClaims("").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, claim := range list.Items {
-		names = append(names, claim.Namespace+"/"+claim.Name)
-	}
-	return names, nil
-}
-
 // podWith returns a pod with a claim for one device of a class, and the claim's template.
 func podWith(name, class, runtime, command string) string {
 	text := fmt.Sprintf(`

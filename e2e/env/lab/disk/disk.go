@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,9 +17,6 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
-
-//go:embed build.sh
-var script []byte
 
 // Folder is the folder of what the lab adds to a machine.
 const Folder = "/opt/tessera-lab"
@@ -37,7 +33,16 @@ type Disk string
 // Build returns the disk, and builds it if it is not in the cache: about four minutes on two processors. Builds in several processes are serialized by a
 // lock. An interrupted build is not considered complete. It requires root.
 func Build(ctx context.Context, cache string, progress io.Writer) (Disk, error) {
-	key := sha256.Sum256(script)
+	source, err := binaries.Source()
+	if err != nil {
+		return "", err
+	}
+	script := filepath.Join(source, "e2e/env/lab/disk/build.sh")
+	text, err := os.ReadFile(script)
+	if err != nil {
+		return "", fmt.Errorf("build the disk of virtual machines: %w", err)
+	}
+	key := sha256.Sum256(text)
 	folder := filepath.Join(cache, "disk", hex.EncodeToString(key[:6]))
 	unlock, err := binaries.Lock(folder + ".lock")
 	if err != nil {
@@ -54,20 +59,20 @@ func Build(ctx context.Context, cache string, progress io.Writer) (Disk, error) 
 	if err := os.Mkdir(unfinished, 0o755); err != nil {
 		return "", err
 	}
-	if err := run(ctx, unfinished, progress); err != nil {
+	if err := run(ctx, script, unfinished, progress); err != nil {
 		return "", errors.Join(fmt.Errorf("build the disk of virtual machines: %w", err), os.RemoveAll(unfinished))
 	}
 	return Disk(folder), os.Rename(unfinished, folder)
 }
 
 // run runs the script in the folder and reports progress.
-func run(ctx context.Context, folder string, progress io.Writer) error {
+func run(ctx context.Context, script, folder string, progress io.Writer) error {
 	began := time.Now()
 	report := func(format string, args ...any) { fmt.Fprintf(progress, format+"\n", args...) } //nolint:errcheck // progress is for the eye
 	report("building the disk of virtual machines from Debian's archive, once")
 	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, "bash", "-s", folder)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(script), &output, &output
+	cmd := exec.CommandContext(ctx, script, folder)
+	cmd.Stdout, cmd.Stderr = &output, &output
 	done := make(chan error, 1)
 	go func() { done <- cmd.Run() }()
 	ticker := time.NewTicker(progressPause)
@@ -108,3 +113,6 @@ func (d Disk) Kernel(release string) (kernel, initrd string) {
 	folder := filepath.Join(string(d), "boot", release)
 	return filepath.Join(folder, "vmlinuz"), filepath.Join(folder, "initrd.img")
 }
+
+// Headers is the folder with the headers of the kernels, as their packages have them.
+func (d Disk) Headers() string { return filepath.Join(string(d), "headers") }

@@ -37,6 +37,7 @@ type Virtual struct {
 
 // Files of a virtual machine's folder.
 const (
+	diskLink    = "base"       // the disk of all virtual machines
 	layerFile   = "disk.qcow2" // what the machine has written, above the disk of all virtual machines
 	archiveFile = "files.tar"  // the second disk
 	kernelFile  = "kernel"
@@ -66,15 +67,28 @@ func (v Virtual) Install(ctx context.Context, d disk.Disk) error {
 			return fmt.Errorf("make the machine's disk: %s: %w: %s", args[0], err, output)
 		}
 	}
+	if err := os.Symlink(string(d), v.file(diskLink)); err != nil {
+		return fmt.Errorf("make the machine's disk: %w", err)
+	}
 	kernels, err := d.Kernels()
 	if err != nil {
 		return err
 	}
-	return v.SetKernel(d, kernels[0])
+	return v.SetKernel(kernels[0])
+}
+
+// Base returns the disk below that of the machine.
+func (v Virtual) Base() (disk.Disk, error) {
+	folder, err := os.Readlink(v.file(diskLink))
+	return disk.Disk(folder), err
 }
 
 // SetKernel selects the kernel of the next boots, one of those that the disk has.
-func (v Virtual) SetKernel(d disk.Disk, release string) error {
+func (v Virtual) SetKernel(release string) error {
+	d, err := v.Base()
+	if err != nil {
+		return fmt.Errorf("select kernel %s: %w", release, err)
+	}
 	kernel, initrd := d.Kernel(release)
 	for name, target := range map[string]string{kernelFile: kernel, initrdFile: initrd} {
 		if _, err := os.Stat(target); err != nil {

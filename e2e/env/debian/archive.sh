@@ -6,6 +6,15 @@ archives() {
 archive=$(archives debian | head -n 1)
 [ -n "$archive" ] || { echo "${0##*/}: /etc/apt names no archive of Debian" >&2; exit 1; }
 
+# suites RELEASE COMPONENTS...: the lines of sources.list of a release, and of its security updates if the machine's configuration has their archive.
+suites() {
+	local release=$1 key=/usr/share/keyrings/debian-archive-keyring.gpg security
+	shift
+	echo "deb [signed-by=$key] $archive $release $*"
+	security=$(archives debian-security | head -n 1)
+	[ -z "$security" ] || echo "deb [signed-by=$key] $security $release-security $*"
+}
+
 # configure_apt FOLDER SUITE COMPONENTS...: from here on, apt has a private configuration and state in FOLDER, with the machine's archive and keyring.
 configure_apt() {
 	local folder=$1
