@@ -13,12 +13,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 )
 
-// passthroughConfig is a NodeConfig for virtual machines. All roots are the host's: the functions are real, only their vendor and class are covered.
+// passthroughConfig is a NodeConfig for virtual machines. The functions are real: only their vendor and class are covered in the node's sysfs, which a container
+// sees below the node's root and not in its own sysfs.
 const passthroughConfig = `
 apiVersion: tessera.dev/v1alpha1
 kind: NodeConfig
 shapes: [vfio]
-roots: {host: /host}
+roots: {host: /host, sys: /host/sys}
 `
 
 // passthrough has the specs of GPUs in the shape vfio. The functions of the node are virtio's random number generators, behind an emulated IOMMU of Intel:
@@ -36,6 +37,10 @@ func passthrough() {
 			config.Data["node.yaml"] = text
 			_, err = maps.Update(ctx, config, metav1.UpdateOptions{})
 			Expect(err).NotTo(HaveOccurred())
+			Eventually(ctx, func(ctx context.Context) (int, error) {
+				list, err := c.Client.ResourceV1().ResourceClaims("").List(ctx, metav1.ListOptions{})
+				return len(list.Items), err
+			}).WithTimeout(5*time.Minute).Should(BeZero(), "claims of devices that the node will not have")
 			Expect(c.Client.CoreV1().Pods(cluster.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})).To(Succeed())
 			Eventually(ctx, published).WithTimeout(10 * time.Minute).Should(ContainElement(HaveSuffix("-" + shape)))
 		}
