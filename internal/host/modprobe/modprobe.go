@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
 )
 
 // ErrNoProgram means that no root has the program modprobe.
@@ -47,10 +48,14 @@ func load(ctx context.Context, root, module string) error {
 	return nil
 }
 
-// find returns the path of the program in the root.
+// find returns the path of the program in the root. Debian's is a link to /bin/kmod of the same root.
 func find(root string) (string, error) {
 	for _, program := range []string{"/sbin/modprobe", "/usr/sbin/modprobe"} {
-		if _, err := os.Stat(filepath.Join(root, program)); err == nil {
+		file, err := securejoin.SecureJoin(root, program)
+		if err != nil {
+			return "", err
+		}
+		if _, err := os.Stat(file); err == nil {
 			return program, nil
 		}
 	}

@@ -30,6 +30,25 @@ func TestLoadTriesTheRootsInOrder(t *testing.T) {
 	}
 }
 
+// On Debian 12, /sbin is a link to usr/sbin, and modprobe in it a link to /bin/kmod.
+func TestFindFollowsLinksOfTheRoot(t *testing.T) {
+	root := t.TempDir()
+	for _, folder := range []string{"usr/sbin", "bin"} {
+		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := errors.Join(
+		os.Symlink("/usr/sbin", filepath.Join(root, "sbin")), os.Symlink("/bin/kmod-of-the-root", filepath.Join(root, "usr/sbin/modprobe")),
+		os.WriteFile(filepath.Join(root, "bin/kmod-of-the-root"), nil, 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if program, err := find(root); err != nil || program != "/sbin/modprobe" {
+		t.Errorf("found %q, %v", program, err)
+	}
+}
+
 // rootWith returns a root whose modprobe is a static program with the expression as exit status.
 func rootWith(t *testing.T, expression string) string {
 	t.Helper()
