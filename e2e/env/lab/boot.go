@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -52,10 +51,9 @@ func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
 	disk := l.computer(i).Disk()
 	folders := []string{gpuDisk}
 	if l.state.Nodes[i].Virtual {
-		spec.Mounts = nodePrograms(p.folders, cmp.Or(node.Runtime, Containerd))
-		err = l.virtual(i).Install(ctx, p.disk)
+		spec.Mounts, err = l.makeVirtual(ctx, p, i)
 	} else {
-		spec.Mounts = binaryMounts(p.folders)
+		spec.Mounts = append(binaryMounts(p.folders), machine.Mount{Source: l.images(), Target: recipe.Images})
 		err = l.machine(node.Name).Make()
 		for _, folder := range recipe.Persistent() {
 			spec.Mounts = append(spec.Mounts, machine.Mount{Source: filepath.Join(disk, folder), Target: folder})
@@ -65,7 +63,7 @@ func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
 	if err != nil {
 		return err
 	}
-	spec.Mounts = append(spec.Mounts, machine.Mount{Source: l.images(), Target: recipe.Images}, machine.Mount{Source: filepath.Join(disk, gpuDisk), Target: GPUFolder})
+	spec.Mounts = append(spec.Mounts, machine.Mount{Source: filepath.Join(disk, gpuDisk), Target: GPUFolder})
 	for _, folder := range folders {
 		if err := os.MkdirAll(filepath.Join(disk, folder), 0o755); err != nil {
 			return fmt.Errorf("make a folder on the disk: %w", err)
@@ -77,6 +75,19 @@ func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
 		}
 	}
 	return l.saveSpec(spec)
+}
+
+// makeVirtual creates the disk of the virtual machine of node i, and returns what is copied to it.
+func (l *Lab) makeVirtual(ctx context.Context, p *preparation, i int) ([]machine.Mount, error) {
+	v := l.virtual(i)
+	if err := v.Install(ctx, p.disk); err != nil {
+		return nil, err
+	}
+	store := filepath.Join(v.Disk(), "containerd")
+	if err := l.fillStore(ctx, p.folders, p.images, store); err != nil {
+		return nil, err
+	}
+	return append(nodePrograms(p.folders), machine.Mount{Source: store, Target: recipe.ContainerdFolder}), nil
 }
 
 // ownFiles returns the additional files of a node.

@@ -100,8 +100,8 @@ func binaryMounts(folders binaries.Folders) []machine.Mount {
 }
 
 // nodePrograms mounts the programs that a node runs. They are copied to the disk of a virtual machine.
-func nodePrograms(folders binaries.Folders, runtime string) []machine.Mount {
-	mounts := []machine.Mount{{Source: folders[runtime], Target: filepath.Join(recipe.Binaries, runtime)}}
+func nodePrograms(folders binaries.Folders) []machine.Mount {
+	mounts := []machine.Mount{{Source: folders[binaries.Containerd], Target: filepath.Join(recipe.Binaries, binaries.Containerd)}}
 	for _, program := range []string{recipe.Kubelet, recipe.Proxy} {
 		path := filepath.Join(binaries.Kubernetes, program)
 		mounts = append(mounts, machine.Mount{Source: filepath.Join(folders[binaries.Kubernetes], program), Target: filepath.Join(recipe.Binaries, path)})

@@ -24,7 +24,7 @@ type Node struct {
 	Runtime string
 	// CNI is the folder with the host's CNI plugins.
 	CNI string
-	// Images are the files in the folder Images that the node imports at boot.
+	// Images are the files in the folder Images that the node imports at boot. A virtual machine has the images in ContainerdFolder.
 	Images []string
 	// Virtual is set for a virtual machine: its kernel and control groups are its own, and it is configured like a production node.
 	Virtual bool
@@ -42,7 +42,7 @@ const (
 // Persistent lists the folders of a node that need a plain file system instead of the machine's overlay: container
 // layers are overlays themselves, and volumes are bound from kubelet's folder.
 func Persistent() []string {
-	return []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log/pods"}
+	return []string{"/var/lib/kubelet", ContainerdFolder, "/var/lib/cni", "/var/log/pods"}
 }
 
 // Worker returns the machine of a node: containerd, kubelet and kube-proxy. The caller adds certificates and
@@ -63,12 +63,15 @@ func Worker(cluster Cluster, node Node) (machine.Spec, error) {
 		Files:    network,
 		Settings: []machine.File{setting("/proc/sys/net/ipv4/ip_forward", "1")},
 		Path:     pathWith(node.Runtime),
-		Services: []machine.Service{containerd(), imageImport(node), proxy()},
-	}
-	if !node.Virtual {
-		spec.Masks = kernelMasks()
+		Services: []machine.Service{containerd()},
 	}
 	service := kubeletService(node)
+	if !node.Virtual {
+		spec.Masks = kernelMasks()
+		spec.Services = append(spec.Services, imageImport(node))
+		service.Needs = []string{ImageImport}
+	}
+	spec.Services = append(spec.Services, proxy())
 	if node.Hardware != "" {
 		spec.Services = append(spec.Services, machine.Service{Name: Hardware, Args: []string{node.Hardware}, Ready: machine.Probe{Exit: true}})
 		service.Needs = append(service.Needs, Hardware)
@@ -223,7 +226,7 @@ func kubeletService(node Node) machine.Service {
 	return machine.Service{
 		Name:  Kubelet,
 		Args:  args,
-		Needs: []string{ImageImport},
+		Needs: []string{Containerd},
 		Ready: machine.Probe{URL: "http://127.0.0.1:10248/healthz"},
 	}
 }

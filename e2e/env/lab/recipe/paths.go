@@ -19,6 +19,9 @@ const (
 	Config   = "/etc/kubernetes"
 )
 
+// ContainerdFolder is containerd's folder of a node, with its images.
+const ContainerdFolder = "/var/lib/containerd"
+
 // Product is the folder of the product's programs in Binaries.
 const Product = "tessera"
 
