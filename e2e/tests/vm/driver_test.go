@@ -133,7 +133,7 @@ func reaches(ctx context.Context, phase v1alpha1.NodePhase, version string) {
 var values = cluster.Values{
 	"images": cluster.Values{"driver": cluster.Values{"repository": driverimage.Name, "version": branch(cluster.OldDriver)}},
 	"clusterPolicy": cluster.Values{
-		"hostPaths": cluster.Values{"proc": "/proc", "sys": "/sys", "dev": "/dev"},
+		"hostPaths": cluster.Values{"proc": "", "sys": "", "dev": ""},
 		"driver":    cluster.Values{"usePrecompiled": true},
 	},
 }
