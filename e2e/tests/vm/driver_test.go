@@ -28,7 +28,7 @@ var _ = Describe("A bare virtual machine", Ordered, ContinueOnFailure, func() {
 	up("vm-bare", func(ctx context.Context, config cluster.Config) (*cluster.Cluster, error) {
 		images, err := cluster.InstallerImages(ctx, GinkgoWriter)
 		Expect(err).NotTo(HaveOccurred())
-		config.Images = append(images, fakeDrivers(ctx)...)
+		config.Images = append(images, drivers(ctx)...)
 		config.Nodes = []lab.NodeSpec{{Name: vm, GPU: "h100x2,bare", Virtual: true, Functions: functions}}
 		return cluster.Bare(ctx, config)
 	})
@@ -65,22 +65,17 @@ var _ = Describe("A bare virtual machine", Ordered, ContinueOnFailure, func() {
 	}, atMost)
 
 	It("reports that NVIDIA's own modules find no GPU, and returns to the driver that works", func(ctx context.Context) {
-		images, err := driverimage.Build(ctx, driverimage.Want{Version: "535", Type: "proprietary", Kernel: shell(ctx, "uname -r"), Precompiled: true}, GinkgoWriter)
-		Expect(err).NotTo(HaveOccurred())
-		for _, image := range images {
-			Expect(c.LoadImage(ctx, image.Archive)).To(Succeed())
-		}
 		Expect(c.EditPolicy(ctx, func(p *v1alpha1.ClusterPolicy) {
 			p.Spec.Driver.Version, p.Spec.Driver.KernelModuleType = "535", v1alpha1.ModulesProprietary
 		})).To(Succeed())
-		Eventually(ctx, where).WithTimeout(20 * time.Minute).Should(SatisfyAll(
+		Eventually(ctx, where).WithTimeout(12 * time.Minute).Should(SatisfyAll(
 			ContainSubstring("modprobe: ERROR: could not insert 'nvidia': No such device"), ContainSubstring("no GPU that this driver supports is on the PCI bus")))
 		Expect(shell(ctx, "dmesg")).To(ContainSubstring("NVRM: No NVIDIA GPU found."), "the words of NVIDIA's module")
 		Expect(c.EditPolicy(ctx, func(p *v1alpha1.ClusterPolicy) {
 			p.Spec.Driver.Version, p.Spec.Driver.KernelModuleType = branch(cluster.NewDriver), ""
 		})).To(Succeed())
 		reaches(ctx, "Ready", cluster.NewDriver)
-	}, NodeTimeout(60*time.Minute))
+	}, atMost)
 
 	// The kernel for clouds has no nouveau.
 	It("gets the driver of another kernel after it has booted into it, in the place of nouveau", func(ctx context.Context) {
@@ -126,10 +121,10 @@ func reaches(ctx context.Context, phase v1alpha1.NodePhase, version string) {
 			last = now
 		}
 		return now, err
-	}).WithTimeout(20 * time.Minute).Should(HavePrefix("%s, %s", phase, version))
+	}).WithTimeout(12 * time.Minute).Should(HavePrefix("%s, %s", phase, version))
 }
 
-// values are the host paths of the chart's defaults, which other labs override, and the precompiled drivers of fakeDrivers.
+// values are the host paths of the chart's defaults, which other labs override, and precompiled drivers.
 var values = cluster.Values{
 	"images": cluster.Values{"driver": cluster.Values{"repository": driverimage.Name, "version": branch(cluster.OldDriver)}},
 	"clusterPolicy": cluster.Values{
@@ -138,8 +133,9 @@ var values = cluster.Values{
 	},
 }
 
-// fakeDrivers returns the archives of precompiled driver images for the kernels of the machine, with the user space of the fake GPUs and their modules.
-func fakeDrivers(ctx context.Context) []string {
+// drivers returns the archives of precompiled driver images for the kernels of the machine, with the user space of the fake GPUs and their modules, and of one
+// with NVIDIA's.
+func drivers(ctx context.Context) []string {
 	GinkgoHelper()
 	cache, err := binaries.DefaultCache()
 	Expect(err).NotTo(HaveOccurred())
@@ -152,7 +148,9 @@ func fakeDrivers(ctx context.Context) []string {
 	DeferCleanup(os.RemoveAll, folder)
 	source, err := binaries.Source()
 	Expect(err).NotTo(HaveOccurred())
-	var archives []string
+	nvidias, err := driverimage.Build(ctx, driverimage.Want{Version: "535", Type: "proprietary", Kernel: kernels[0], Precompiled: true}, GinkgoWriter)
+	Expect(err).NotTo(HaveOccurred())
+	archives := []string{nvidias[0].Archive}
 	for version, kernels := range map[string][]string{cluster.OldDriver: kernels[:1], cluster.NewDriver: kernels} {
 		driver := driverimage.Driver{Version: version, User: filepath.Join(folder, version, "user"), Sources: filepath.Join(folder, version, "sources")}
 		Expect(fakegpu.WriteDriver(ctx, driver.User, version)).To(Succeed())

@@ -25,7 +25,7 @@ import (
 )
 
 // atMost limits a spec. Everything in a virtual machine takes about 12 times as long as on a node, and longer while the host is busy.
-const atMost = NodeTimeout(15 * time.Minute)
+const atMost = NodeTimeout(20 * time.Minute)
 
 // c is the cluster of the current specs. It has one node, a virtual machine with two fake H100.
 var c *cluster.Cluster
