@@ -154,7 +154,7 @@ func (n *Node) GPU() string { return n.lab.state.Nodes[n.index].GPU }
 // host does not see.
 func (n *Node) GPUFolder() string { return filepath.Join(n.machine.Disk(), gpuDisk) }
 
-// Kernels returns the releases of the kernels that a virtual node has; the first is the one that it boots.
+// Kernels returns the releases of the kernels that a virtual node has; the first is its default.
 func (n *Node) Kernels() ([]string, error) {
 	d, err := n.lab.virtual(n.index).Base()
 	if err != nil {

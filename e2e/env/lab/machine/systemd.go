@@ -28,10 +28,10 @@ const (
 	persistent = disk.Folder + "/run"
 )
 
-// pack writes the archive that the machine unpacks at its next boot.
+// pack writes the archive that the machine unpacks at its next boot: the content of the mounts, unless the machine has it, then the files, and root's key as
+// the last of them.
 func (v Virtual) pack(guest string, spec Spec) (err error) {
-	packed := v.file("packed") // exists when the machine has the content of its mounts
-	_, missing := os.Stat(packed)
+	_, missing := os.Stat(v.file(unpackedMark))
 	file, err := os.Create(v.file(archiveFile))
 	if err != nil {
 		return fmt.Errorf("write the machine's files: %w", err)
@@ -63,7 +63,7 @@ func (v Virtual) pack(guest string, spec Spec) (err error) {
 			return fmt.Errorf("write the machine's files: %w", err)
 		}
 	}
-	return errors.Join(archive.Close(), os.WriteFile(packed, nil, 0o644))
+	return archive.Close()
 }
 
 func relative(path string) string { return strings.TrimPrefix(path, "/") }

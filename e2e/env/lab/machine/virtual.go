@@ -43,8 +43,10 @@ const (
 	kernelFile  = "kernel"
 	initrdFile  = "initrd"
 	keyFile     = "key" // of root's SSH key
-	consoleFile = "console.log"
-	qemuLog     = "qemu.log"
+	// unpackedMark exists when the machine has the content of its mounts.
+	unpackedMark = "unpacked"
+	consoleFile  = "console.log"
+	qemuLog      = "qemu.log"
 )
 
 const (
@@ -121,16 +123,19 @@ func (v Virtual) Boot(ctx context.Context, guest string, spec Spec) error {
 	if err := v.awaitShell(ctx); err != nil {
 		return fmt.Errorf("boot %s: %w; its console is %s", spec.Name, err, filepath.Join(v.Logs(), consoleFile))
 	}
+	if err := os.WriteFile(v.file(unpackedMark), nil, 0o644); err != nil {
+		return fmt.Errorf("boot %s: %w", spec.Name, err)
+	}
 	return nil
 }
 
 // power starts QEMU. It outlives the calling process, and belongs to the machine's control groups.
 func (v Virtual) power(name string) error {
-	console, err := os.OpenFile(filepath.Join(v.Logs(), qemuLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(filepath.Join(v.Logs(), qemuLog), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return fmt.Errorf("open QEMU's log: %w", err)
 	}
-	defer console.Close() //nolint:errcheck // QEMU has its own copy
+	defer log.Close() //nolint:errcheck // QEMU has its own copy
 	// AVX2 is off, because Go would hash images with it, and its emulation takes more than twice as long as that of other instructions.
 	args := []string{
 		"-name", name, "-nodefaults", "-no-user-config", "-display", "none",
@@ -148,7 +153,7 @@ func (v Virtual) power(name string) error {
 		return err
 	}
 	cmd := exec.Command("qemu-system-x86_64", append(args, functions...)...)
-	cmd.Stdout, cmd.Stderr = console, console
+	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := v.Switch.Do(cmd.Start); err != nil {
 		return fmt.Errorf("start QEMU: %w", err)
@@ -185,7 +190,7 @@ func functions(addresses []string) ([]string, error) {
 	return args, nil
 }
 
-// awaitShell returns when the machine executes commands: its network is up, and its files are unpacked.
+// awaitShell returns when the machine executes commands: its network is up, and its files are unpacked, since the key is the last of them.
 func (v Virtual) awaitShell(ctx context.Context) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -236,7 +241,7 @@ func (v Virtual) run(ctx context.Context, args ...string) ([]byte, error) {
 	return output, err
 }
 
-// Shutdown stops the machine as its administrator does, and kills it after shutdownGrace.
+// Shutdown stops the machine as its administrator does, and kills it after virtualGrace.
 func (v Virtual) Shutdown(ctx context.Context) error {
 	identity, ok, err := v.identity()
 	if err != nil || !ok {
