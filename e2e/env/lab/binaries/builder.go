@@ -109,48 +109,55 @@ func Compile(ctx context.Context, source, pkg, out string) error {
 // ensure returns the folder of the family, and builds it if necessary.
 func (b Builder) ensure(ctx context.Context, p pinned) (string, error) {
 	folder := b.folder(p)
+	what := fmt.Sprintf("%s %s (%d programs)", p.Name, p.version, len(p.Programs))
+	return folder, Once(folder, what, b.Progress, func(unfinished string) error { return p.compile(ctx, unfinished) })
+}
+
+// Once lets build fill a folder of the cache, unless the folder exists, and writes to progress what is built and how long it has taken. Processes that build
+// the same folder are serialized by a lock. An interrupted build is not considered complete.
+func Once(folder, what string, progress io.Writer, build func(unfinished string) error) error {
 	if built(folder) {
-		return folder, nil
+		return nil
 	}
 	unlock, err := Lock(folder + ".lock")
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer unlock()
 	if built(folder) { // by the previous holder of the lock
-		return folder, nil
+		return nil
 	}
 	unfinished := folder + ".unfinished"
 	if err := os.RemoveAll(unfinished); err != nil {
-		return "", err
-	}
-	if err := b.build(ctx, p, unfinished); err != nil {
-		return "", err
-	}
-	return folder, os.Rename(unfinished, folder)
-}
-
-// build compiles all programs of the family into the folder and reports progress.
-func (b Builder) build(ctx context.Context, p pinned, folder string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
+	if err := os.MkdirAll(unfinished, 0o755); err != nil {
+		return err
+	}
+	if err := report(what, progress, func() error { return build(unfinished) }); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, folder)
+}
+
+// report runs a build and writes its progress.
+func report(what string, progress io.Writer, build func() error) error {
 	started := time.Now()
-	b.say("building %s %s (%d programs)", p.Name, p.version, len(p.Programs))
+	write := func(format string, args ...any) { fmt.Fprintf(progress, format+"\n", args...) } //nolint:errcheck // progress is for the eye
+	write("building %s", what)
 	done := make(chan error, 1)
-	go func() { done <- p.compile(ctx, folder) }()
+	go func() { done <- build() }()
 	ticker := time.NewTicker(progressPause)
 	defer ticker.Stop()
 	for {
 		select {
 		case err := <-done:
-			if err != nil {
-				return err
+			if err == nil {
+				write("built %s in %s", what, time.Since(started).Round(time.Second))
 			}
-			b.say("built %s %s in %s", p.Name, p.version, time.Since(started).Round(time.Second))
-			return nil
+			return err
 		case <-ticker.C:
-			b.say("building %s %s: %s so far", p.Name, p.version, time.Since(started).Round(time.Second))
+			write("building %s: %s so far", what, time.Since(started).Round(time.Second))
 		}
 	}
 }
@@ -170,10 +177,6 @@ func (p pinned) compile(ctx context.Context, folder string) error {
 		}
 	}
 	return nil
-}
-
-func (b Builder) say(format string, args ...any) {
-	fmt.Fprintf(b.Progress, format+"\n", args...) //nolint:errcheck // progress is for the eye
 }
 
 func built(folder string) bool {
