@@ -1,12 +1,10 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
@@ -102,12 +100,11 @@ func (c *Computer) Exec(ctx context.Context, args ...string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return stdout.Bytes(), fmt.Errorf("run %s on %s: %w: %s", args[0], c.name, err, strings.TrimSpace(stderr.String()))
+	output, err := machine.Output(cmd)
+	if err != nil {
+		err = fmt.Errorf("run %s on %s: %w", args[0], c.name, err)
 	}
-	return stdout.Bytes(), nil
+	return output, err
 }
 
 func (c *Computer) control(ctx context.Context, op machine.Operation, service string) error {

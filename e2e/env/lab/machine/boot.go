@@ -82,18 +82,7 @@ func (m Machine) launch(ctx context.Context, guest string) (*launch, error) {
 
 // handOver records the guest, adds it to its control groups, sends it the spec, and waits for its answer.
 func (m Machine) handOver(l *launch, spec Spec) error {
-	identity, err := Identify(l.pid)
-	if err != nil {
-		return err
-	}
-	if err := m.remember(identity); err != nil {
-		return err
-	}
-	tree, err := cgroup.Of(m.cgroup)
-	if err != nil {
-		return err
-	}
-	if err := tree.Add(l.pid); err != nil {
+	if err := m.adopt(l.pid); err != nil {
 		return err
 	}
 	if err := errors.Join(json.NewEncoder(l.spec).Encode(spec), l.spec.Close()); err != nil {
@@ -107,6 +96,22 @@ func (m Machine) handOver(l *launch, spec Spec) error {
 		return fmt.Errorf("the guest gave up: %s", m.lastWords())
 	}
 	return nil
+}
+
+// adopt records the machine's first process and adds it to the machine's control groups.
+func (m Machine) adopt(pid int) error {
+	identity, err := Identify(pid)
+	if err != nil {
+		return err
+	}
+	if err := m.remember(identity); err != nil {
+		return err
+	}
+	tree, err := cgroup.Of(m.cgroup)
+	if err != nil {
+		return err
+	}
+	return tree.Add(pid)
 }
 
 // lastWords returns the last line of the guest's log.

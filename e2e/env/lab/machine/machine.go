@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -100,6 +102,17 @@ func (m Machine) end(ctx context.Context, sig unix.Signal) error {
 		return fmt.Errorf("forget the machine's process: %w", err)
 	}
 	return nil
+}
+
+// Output runs a prepared program and returns its standard output. An error includes the standard error.
+func Output(cmd *exec.Cmd) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.Bytes(), err
 }
 
 // Command prepares a program to run inside the machine, in all its namespaces, as root. Paths are those inside the

@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tessera-gpu/tessera/e2e/env/lab/cgroup"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/disk"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/netns"
 )
@@ -159,18 +158,7 @@ func (v Virtual) power(name string) error {
 		return fmt.Errorf("start QEMU: %w", err)
 	}
 	go func() { _ = cmd.Wait() }() // reaps QEMU if it exits before this process
-	identity, err := Identify(cmd.Process.Pid)
-	if err != nil {
-		return err
-	}
-	if err := v.remember(identity); err != nil {
-		return err
-	}
-	tree, err := cgroup.Of(v.cgroup)
-	if err != nil {
-		return err
-	}
-	return tree.Add(cmd.Process.Pid)
+	return v.adopt(cmd.Process.Pid)
 }
 
 // functions returns QEMU's arguments for PCI functions at these addresses. The firmware numbers buses in their order, so that a root complex with the number
@@ -232,11 +220,9 @@ func (v Virtual) run(ctx context.Context, args ...string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	output, err := cmd.Output()
+	output, err := Output(cmd)
 	if err != nil {
-		err = fmt.Errorf("%s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+		err = fmt.Errorf("%s: %w", args[0], err)
 	}
 	return output, err
 }
