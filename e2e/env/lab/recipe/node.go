@@ -103,35 +103,15 @@ func containerd() machine.Service {
 	}
 }
 
-// containerdFile returns containerd's configuration. CDI is enabled by default. restrict_oom_score_adj lets containers
-// start where the lab lacks CAP_SYS_RESOURCE. AppArmor is disabled, since a profile would be loaded into the host's
-// kernel and stay there.
+// containerdFile returns containerd's configuration. CDI is enabled by default. A virtual machine has that of a production node with systemd: runc, and crun for
+// the RuntimeClass of this name. Elsewhere, restrict_oom_score_adj lets containers start where the lab lacks CAP_SYS_RESOURCE, and AppArmor is disabled, since
+// a profile would be loaded into the host's kernel and stay there.
 func containerdFile(node Node) string {
-	if node.Virtual {
-		return stockContainerdFile(node)
-	}
 	if node.Runtime == Containerd17 {
 		return containerd17File(node)
 	}
-	return fmt.Sprintf(`version = 3
-root = "/var/lib/containerd"
-state = "/run/containerd"
-[grpc]
-  address = %q
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
-  sandbox = %q
-[plugins.'io.containerd.cri.v1.runtime']
-  restrict_oom_score_adj = true
-  disable_apparmor = true
-  [plugins.'io.containerd.cri.v1.runtime'.cni]
-    bin_dirs = [%q]
-`, containerdSocket, PauseImage, node.CNI)
-}
-
-// stockContainerdFile returns the configuration of a production node with systemd: runc, and crun for the RuntimeClass of this name.
-func stockContainerdFile(node Node) string {
 	text := fmt.Sprintf(`version = 3
-root = "/var/lib/containerd"
+root = %q
 state = "/run/containerd"
 [grpc]
   address = %q
@@ -139,7 +119,13 @@ state = "/run/containerd"
   sandbox = %q
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = [%q]
-`, containerdSocket, PauseImage, node.CNI)
+`, ContainerdFolder, containerdSocket, PauseImage, node.CNI)
+	if !node.Virtual {
+		return text + `[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+`
+	}
 	for _, runtime := range []string{"runc", "crun"} {
 		text += fmt.Sprintf(`[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.%s]
   runtime_type = "io.containerd.runc.v2"
@@ -154,7 +140,7 @@ state = "/run/containerd"
 // containerd17File returns the equivalent configuration for version 1.7, which reads CDI specs only if configured.
 func containerd17File(node Node) string {
 	return fmt.Sprintf(`version = 2
-root = "/var/lib/containerd"
+root = %q
 state = "/run/containerd"
 [grpc]
   address = %q
@@ -164,7 +150,7 @@ state = "/run/containerd"
   disable_apparmor = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = %q
-`, containerdSocket, PauseImage, node.CNI)
+`, ContainerdFolder, containerdSocket, PauseImage, node.CNI)
 }
 
 // imageImport imports the required images of a cluster before kubelet starts.
