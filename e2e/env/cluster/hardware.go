@@ -16,13 +16,13 @@ type Hardware struct{}
 var _ lab.Hardware = Hardware{}
 
 // Install creates the machine in the folder.
-func (Hardware) Install(ctx context.Context, node, spec, folder string) error {
-	machine, err := parseHardware(spec)
+func (Hardware) Install(ctx context.Context, node lab.NodeSpec, folder string) error {
+	machine, err := parseHardware(node.GPU)
 	if err != nil {
 		return err
 	}
-	machine.Node = node
-	if err := fakegpu.Install(ctx, folder, machine); err != nil {
+	machine.Node = node.Name
+	if err := fakegpu.Install(ctx, folder, machine); err != nil || !machine.Bare && !node.Virtual {
 		return err
 	}
 	return addKernel(ctx, folder)

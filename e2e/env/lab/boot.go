@@ -69,9 +69,9 @@ func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
 			return fmt.Errorf("make a folder on the disk: %w", err)
 		}
 	}
-	if gpu := l.state.Nodes[i].GPU; gpu != "" {
-		if err := l.hardware.Install(ctx, l.state.Nodes[i].Name, gpu, filepath.Join(disk, gpuDisk)); err != nil {
-			return fmt.Errorf("install GPUs %q: %w", gpu, err)
+	if n := l.state.Nodes[i]; n.GPU != "" {
+		if err := l.hardware.Install(ctx, n, filepath.Join(disk, gpuDisk)); err != nil {
+			return fmt.Errorf("install GPUs %q: %w", n.GPU, err)
 		}
 	}
 	return l.saveSpec(spec)

@@ -25,8 +25,8 @@ const Base = "/run/tessera-lab"
 // Hardware creates the GPUs of a node. The lab gives each node with a GPU spec a folder that persists across reboots,
 // on a file system that supports device nodes. The node sees it at GPUFolder, the host at Node.GPUFolder.
 type Hardware interface {
-	// Install fills the empty folder of the named node according to the spec, once, before the node's first boot.
-	Install(ctx context.Context, node, spec, folder string) error
+	// Install fills the empty folder of the node according to its GPU spec, once, before the node's first boot.
+	Install(ctx context.Context, node NodeSpec, folder string) error
 	// Reboot applies the effects of a power cycle to the hardware. The node is down during the call.
 	Reboot(ctx context.Context, folder string) error
 	// Boot passes the boot ID that kubelet will report to the hardware, before each boot of the node.

@@ -102,8 +102,8 @@ func needLab(t *testing.T) {
 // hardware creates marker files instead of GPUs.
 type hardware struct{}
 
-func (hardware) Install(_ context.Context, node, spec, folder string) error {
-	return os.WriteFile(filepath.Join(folder, "installed"), []byte(node+": "+spec), 0o644)
+func (hardware) Install(_ context.Context, node lab.NodeSpec, folder string) error {
+	return os.WriteFile(filepath.Join(folder, "installed"), []byte(node.Name+": "+node.GPU), 0o644)
 }
 
 func (hardware) Reboot(_ context.Context, folder string) error {
