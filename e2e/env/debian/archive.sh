@@ -6,22 +6,26 @@ archives() {
 archive=$(archives debian | head -n 1)
 [ -n "$archive" ] || { echo "${0##*/}: /etc/apt names no archive of Debian" >&2; exit 1; }
 
-# suites RELEASE COMPONENTS...: the lines of sources.list of a release, and of its security updates if the machine's configuration has their archive.
+key=/usr/share/keyrings/debian-archive-keyring.gpg
+
+# suite RELEASE COMPONENTS...: the line of sources.list of a release.
+suite() { echo "deb [signed-by=$key] $archive $*"; }
+
+# suites RELEASE COMPONENTS...: that line, and the one of the security updates if the machine's configuration has their archive.
 suites() {
-	local release=$1 key=/usr/share/keyrings/debian-archive-keyring.gpg security
+	local release=$1 security
+	suite "$@"
 	shift
-	echo "deb [signed-by=$key] $archive $release $*"
 	security=$(archives debian-security | head -n 1)
 	[ -z "$security" ] || echo "deb [signed-by=$key] $security $release-security $*"
 }
 
-# configure_apt FOLDER SUITE COMPONENTS...: from here on, apt has a private configuration and state in FOLDER, with the machine's archive and keyring.
+# configure_apt FOLDER: from here on, apt has a private configuration and state in FOLDER, with the sources.list on standard input.
 configure_apt() {
 	local folder=$1
 	rm -rf "$folder"
 	mkdir -p "$folder"/{lists,cache,empty}
-	shift
-	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive $*" >"$folder/sources.list"
+	cat >"$folder/sources.list"
 	: >"$folder/status"
 	cat >"$folder/apt.conf" <<-CONF
 		Dir::State "$folder"; Dir::State::status "$folder/status"; Dir::Cache "$folder/cache"; Dir::Etc::sourcelist "$folder/sources.list";

@@ -27,7 +27,7 @@ for release in bookworm trixie; do
 	[ "$(cat "$root/complete" 2>/dev/null)" != "$sources" ] || continue
 	echo "downloading the sources of the kernel modules of $release, about 80 MB, once"
 	rm -rf "$root"
-	configure_apt "$root/apt" "$release" contrib non-free
+	configure_apt "$root/apt" < <(suite "$release" contrib non-free)
 	read -ra names <<<"$sources"
 	unpack "$root" "${names[@]}"
 	rm -rf "$root/apt"
@@ -35,8 +35,7 @@ for release in bookworm trixie; do
 done
 
 # The metapackage depends on the headers of the newest kernel. Without the archive, that of the last run stays.
-configure_apt "$folder/apt" bookworm main || true
-{ suites bookworm main >"$folder/apt/sources.list" && apt-get -qq update; } || true
+configure_apt "$folder/apt" < <(suites bookworm main) || true
 newest=$(apt-cache depends linux-headers-cloud-amd64 | sed -nE 's/.*Depends: linux-headers-([0-9].*)/\1/p') || true
 rm -rf "$folder/apt"
 [ -z "$newest" ] || echo "$newest" >"$folder/kernel"

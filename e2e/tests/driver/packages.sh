@@ -30,7 +30,7 @@ for release in bookworm trixie; do
 	[ "$(cat "$root/complete" 2>/dev/null)" != "$wanted" ] || continue
 	echo "downloading the driver of $release, about 130 MB, once"
 	rm -rf "$root"
-	configure_apt "$root/apt" "$release" contrib non-free non-free-firmware
+	configure_apt "$root/apt" < <(suite "$release" contrib non-free non-free-firmware)
 	read -ra names <<<"$wanted"
 	unpack "$root" "${names[@]}"
 	dpkg -e "$root"/apt/cache/nvidia-alternative_*.deb "$root/apt/control"

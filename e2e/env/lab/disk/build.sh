@@ -32,9 +32,7 @@ for kernel in "$root"/boot/vmlinuz-*; do
 done
 release=${release%-amd64}
 headers+=("linux-headers-${release%-cloud}-common")
-configure_apt "$folder/apt" bookworm main
-suites bookworm main >"$folder/apt/sources.list"
-apt-get -qq update
+configure_apt "$folder/apt" < <(suites bookworm main)
 unpack "$folder/headers" "${headers[@]}"
 unset APT_CONFIG
 rm -rf "$folder/apt"
