@@ -110,7 +110,7 @@ func newBuilder(ctx context.Context, want Want, progress io.Writer) (builder, er
 		}
 	}
 	if len(b.drivers) == 0 {
-		return builder{}, fmt.Errorf("find Driver %s among those of Debian: none of %d", want.Version, len(libraries))
+		return builder{}, fmt.Errorf("find driver %s among those of Debian: none of %d", want.Version, len(libraries))
 	}
 	return b, nil
 }
@@ -131,6 +131,37 @@ func runScript(ctx context.Context, progress io.Writer, script, folder string) e
 // Build builds images into the cache and returns them, and prints the progress. Modules that are in the cache are not compiled again. It needs root,
 // mmdebstrap and Debian's archive. Processes that build wait for each other.
 func Build(ctx context.Context, want Want, progress io.Writer) ([]Image, error) {
+	return withBuilder(ctx, want, progress, func(b builder) ([]Image, error) {
+		var images []Image
+		for _, d := range b.drivers {
+			made, err := b.images(ctx, d, want.Precompiled, progress)
+			if err != nil {
+				return nil, err
+			}
+			images = append(images, made...)
+		}
+		return images, nil
+	})
+}
+
+// Precompiled builds the images of another driver, for kernels whose headers are in a folder, into the folder out. Like Build, it waits for other processes.
+func Precompiled(ctx context.Context, d Driver, kernels []string, headers, out string, progress io.Writer) ([]Image, error) {
+	return withBuilder(ctx, Want{Type: Types()[0]}, progress, func(b builder) ([]Image, error) {
+		b.out, b.headers = out, headers
+		var images []Image
+		for _, b.kernel = range kernels {
+			made, err := b.images(ctx, d, true, progress)
+			if err != nil {
+				return nil, err
+			}
+			images = append(images, made...)
+		}
+		return images, nil
+	})
+}
+
+// withBuilder lets use build images while no other process does.
+func withBuilder(ctx context.Context, want Want, progress io.Writer, use func(builder) ([]Image, error)) ([]Image, error) {
 	cache, err := binaries.DefaultCache()
 	if err != nil {
 		return nil, err
@@ -147,33 +178,7 @@ func Build(ctx context.Context, want Want, progress io.Writer) ([]Image, error) 
 	if err != nil {
 		return nil, err
 	}
-	var images []Image
-	for _, d := range b.drivers {
-		made, err := b.images(ctx, d, want.Precompiled, progress)
-		if err != nil {
-			return nil, err
-		}
-		images = append(images, made...)
-	}
-	return images, nil
-}
-
-// Precompiled builds the images of another driver, for kernels whose headers are in a folder, into the folder out.
-func Precompiled(ctx context.Context, d Driver, kernels []string, headers, out string, progress io.Writer) ([]Image, error) {
-	b, err := newBuilder(ctx, Want{Type: Types()[0]}, progress)
-	if err != nil {
-		return nil, err
-	}
-	b.out, b.headers = out, headers
-	var images []Image
-	for _, b.kernel = range kernels {
-		made, err := b.images(ctx, d, true, progress)
-		if err != nil {
-			return nil, err
-		}
-		images = append(images, made...)
-	}
-	return images, nil
+	return use(b)
 }
 
 // images builds the images of a driver for one kernel.
