@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,6 +64,20 @@ func Follow[T client.Object](ctx context.Context, c *Cluster, list client.Object
 func (c *Cluster) GPUNode(ctx context.Context, name string) (*v1alpha1.GPUNode, error) {
 	var node v1alpha1.GPUNode
 	return &node, c.Kinds.Get(ctx, types.NamespacedName{Name: name}, &node)
+}
+
+// NodeState returns phase and step of a node, its driver, and reason and message, as text: "Upgrading Drain, 570.124.06 (Draining: ...)".
+func (c *Cluster) NodeState(ctx context.Context, name string) (string, error) {
+	n, err := c.GPUNode(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	version := "no driver"
+	if n.Status.Agent != nil && n.Status.Agent.DriverVersion != "" {
+		version = n.Status.Agent.DriverVersion
+	}
+	place := strings.TrimSpace(fmt.Sprintf("%s %s", n.Status.Phase, n.Status.Step))
+	return fmt.Sprintf("%s, %s (%s: %s)", place, version, n.Status.Reason, n.Status.Message), nil
 }
 
 // Policy returns the ClusterPolicy.

@@ -92,16 +92,7 @@ func hardware(name string) fakegpu.State {
 
 // where returns the state of a node as text, for failure messages.
 func where(ctx context.Context, name string) (string, error) {
-	n, err := c.GPUNode(ctx, name)
-	if err != nil {
-		return "", err
-	}
-	version := "no driver"
-	if n.Status.Agent != nil && n.Status.Agent.DriverVersion != "" {
-		version = n.Status.Agent.DriverVersion
-	}
-	place := strings.TrimSpace(fmt.Sprintf("%s %s", n.Status.Phase, n.Status.Step))
-	return fmt.Sprintf("%s, %s (%s: %s)", place, version, n.Status.Reason, n.Status.Message), nil
+	return c.NodeState(ctx, name)
 }
 
 // stands waits until a node is in a phase, with the given driver version; empty means any.

@@ -96,17 +96,7 @@ func branch(version string) string {
 }
 
 // where returns the state of the node as text.
-func where(ctx context.Context) (string, error) {
-	n, err := c.GPUNode(ctx, vm)
-	if err != nil {
-		return "", err
-	}
-	version := "no driver"
-	if n.Status.Agent != nil && n.Status.Agent.DriverVersion != "" {
-		version = n.Status.Agent.DriverVersion
-	}
-	return strings.TrimSpace(string(n.Status.Phase)+" "+string(n.Status.Step)) + ", " + version + " (" + n.Status.Reason + ": " + n.Status.Message + ")", nil
-}
+func where(ctx context.Context) (string, error) { return c.NodeState(ctx, vm) }
 
 // reaches waits until the node is in a phase, with a driver version.
 func reaches(ctx context.Context, phase v1alpha1.NodePhase, version string) {
