@@ -167,11 +167,8 @@ func hostCases() []contractCase {
 		{
 			name: "no GPU that the driver supports", where: func(v variant) bool { return strings.HasPrefix(v.name, "rhel9") }, files: map[string]string{"sys/bus/pci/devices/0000:3b:00.0/class": "0x020000\n"},
 			run: func(s *scene) error {
-				pod, err := s.pod(version)
+				pod, err := s.started(version)
 				if err != nil {
-					return err
-				}
-				if err := pod.Start(); err != nil {
 					return err
 				}
 				if err := s.until("the container ends", func() bool { return pod.Ended(s.main()) }); err != nil {
@@ -186,11 +183,8 @@ func hostCases() []contractCase {
 			name: "no GPU and no failure", where: func(v variant) bool { return strings.HasPrefix(v.name, "ubuntu") },
 			files: map[string]string{"sys/bus/pci/devices/0000:3b:00.0/class": "0x020000\n"},
 			run: func(s *scene) error {
-				pod, err := s.pod(version)
+				pod, err := s.started(version)
 				if err != nil {
-					return err
-				}
-				if err := pod.Start(); err != nil {
 					return err
 				}
 				waits := func() bool { return strings.Contains(pod.Output(s.main()), "now waiting for signal") }

@@ -197,11 +197,20 @@ const (
 
 // up starts a driver pod and waits until its startup probes have succeeded and its entry point waits for a signal.
 func (s *scene) up(version string) (*machine.Pod, error) {
+	pod, err := s.started(version)
+	if err != nil {
+		return nil, err
+	}
+	return pod, s.wait(pod)
+}
+
+// started returns the pod of a driver that was started, and need not become ready.
+func (s *scene) started(version string) (*machine.Pod, error) {
 	pod, err := s.pod(version)
 	if err != nil {
 		return nil, err
 	}
-	return pod, s.ready(pod)
+	return pod, pod.Start()
 }
 
 func (s *scene) ready(pod *machine.Pod) error {
