@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 )
 
@@ -71,8 +70,6 @@ func Run(args []string, state io.Reader, log io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	runtime.LockOSThread() // its processor time is bounded
-	defer runtime.UnlockOSThread()
 	root, err := containerRoot(state)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)

@@ -21,11 +21,11 @@ import (
 // concurrently.
 type root struct {
 	dir *os.File
-	// began is the processor time of the thread when the root was opened.
+	// began is the processor time of the process when the root was opened.
 	began time.Duration
 }
 
-// openRoot opens the root for the calling thread.
+// openRoot opens the root, from when on processor time counts.
 func openRoot(path string) (root, error) {
 	dir, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
