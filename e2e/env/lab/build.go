@@ -25,14 +25,9 @@ const (
 
 // buildPrograms builds the missing programs of the cluster into the cache: those of the control plane, and the container runtimes of the nodes.
 func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error) {
-	source, err := binaries.Source()
+	builder, err := newBuilder(config.Cache, config.Progress)
 	if err != nil {
 		return nil, err
-	}
-	builder := binaries.Builder{
-		Modules:  filepath.Join(source, "e2e", "env", "lab", "modules"),
-		Cache:    config.Cache,
-		Progress: config.Progress,
 	}
 	families := []string{binaries.Etcd, binaries.Kubernetes, binaries.Containerd}
 	for _, node := range config.Nodes {
@@ -41,6 +36,11 @@ func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error)
 		}
 	}
 	return builder.Build(ctx, families...)
+}
+
+func newBuilder(cache string, progress io.Writer) (binaries.Builder, error) {
+	source, err := binaries.Source()
+	return binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: progress}, err
 }
 
 // ProductFolder returns the folder of the product's programs in the cache. It exists after Start.

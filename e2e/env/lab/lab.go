@@ -99,6 +99,7 @@ func prepare(ctx context.Context, config Config) (*preparation, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Cache = config.Cache
 	l := &Lab{folder: config.Folder, state: s, hardware: config.Hardware, progress: config.Progress}
 	p := &preparation{lab: l, config: config}
 	if p.folders, err = buildPrograms(ctx, config); err != nil {
@@ -150,8 +151,10 @@ func (l *Lab) startControlPlane(ctx context.Context, p *preparation) error {
 	if err := os.WriteFile(l.Kubeconfig(), kubeconfig, 0o600); err != nil {
 		return fmt.Errorf("write the kubeconfig: %w", err)
 	}
-	m := l.controlPlane()
-	if err := m.Boot(ctx, l.guest(), spec); err != nil {
+	if err := l.controlPlane().Boot(ctx, l.guest(), spec); err != nil {
+		return err
+	}
+	if err := l.saveSpec(spec); err != nil {
 		return err
 	}
 	if err := l.connectClient(); err != nil {
@@ -160,7 +163,7 @@ func (l *Lab) startControlPlane(ctx context.Context, p *preparation) error {
 	if err := l.allow(ctx, p.cluster); err != nil {
 		return err
 	}
-	return m.Wait(ctx)
+	return l.controlPlane().Wait(ctx)
 }
 
 // startNodes creates and boots all nodes in parallel.
@@ -183,7 +186,7 @@ func (l *Lab) Folder() string { return l.folder }
 // ID returns the identifier that is part of every name that the lab uses on the host.
 func (l *Lab) ID() string { return l.state.ID }
 
-// Kubernetes returns the minor version of the lab's Kubernetes, such as 1.37.
+// Kubernetes returns the minor version of the control plane, such as 1.37.
 func (l *Lab) Kubernetes() string { return l.state.Kubernetes }
 
 // RunsOwnScheduler reports whether a lab with this minor version of Kubernetes can run tessera-scheduler: a scheduler must not be newer than its API server.
@@ -236,7 +239,7 @@ func (l *Lab) controlPlane() machine.Machine { return l.machine(recipe.ControlPl
 // guest returns the path of the program that is the first process of every machine.
 func (l *Lab) guest() string { return filepath.Join(l.folder, "guest") }
 
-// specFile returns the path of the file that stores the spec of a node between boots.
+// specFile returns the path of the file that stores the spec of a machine between boots.
 func (l *Lab) specFile(name string) string {
 	return filepath.Join(l.folder, "machines", name, "spec.json")
 }

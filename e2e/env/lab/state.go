@@ -21,7 +21,9 @@ type state struct {
 	ID    string       `json:"id"` // random; part of every name that the lab uses on the host
 	Plan  address.Plan `json:"plan"`
 	Nodes []NodeSpec   `json:"nodes"`
-	// Kubernetes is the minor version, such as 1.37.
+	// Cache is the folder of the built programs.
+	Cache string `json:"cache"`
+	// Kubernetes is the minor version of the control plane, such as 1.37.
 	Kubernetes string `json:"kubernetes"`
 }
 

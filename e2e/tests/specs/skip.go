@@ -29,7 +29,7 @@ const ownScheduler = "tessera-scheduler does not run: a scheduler must not be ne
 // exceptions returns the specs that are skipped with a minor version of Kubernetes.
 func exceptions(kubernetes string) []exception {
 	if kubernetes != binaries.Kubernetes136 {
-		return nil
+		return []exception{{Installation, "An upgrade of Kubernetes ", "it begins with Kubernetes " + binaries.Kubernetes136}}
 	}
 	return []exception{
 		{Suite, "tessera-scheduler ", ownScheduler},

@@ -55,20 +55,29 @@ func (b Builder) BuildOne(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	for _, family := range families {
-		if family.Name != name {
-			continue
+		if family.Name == name {
+			return b.buildFamily(ctx, family)
 		}
-		p, err := family.pin(ctx, b.Modules)
-		if err != nil {
-			return "", err
-		}
-		folder, err := b.ensure(ctx, p)
-		if err != nil {
-			return "", fmt.Errorf("build %s %s: %w", name, p.version, err)
-		}
-		return folder, nil
 	}
 	return "", fmt.Errorf("build %s: no family of programs has this name", name)
+}
+
+// BuildKubernetes builds the programs of a minor version of Kubernetes, if they are missing in the cache, and returns their folder. The environment does not
+// matter.
+func (b Builder) BuildKubernetes(ctx context.Context, version string) (string, error) {
+	return b.buildFamily(ctx, kubernetes(version))
+}
+
+func (b Builder) buildFamily(ctx context.Context, family Family) (string, error) {
+	p, err := family.pin(ctx, b.Modules)
+	if err != nil {
+		return "", err
+	}
+	folder, err := b.ensure(ctx, p)
+	if err != nil {
+		return "", fmt.Errorf("build %s %s: %w", family.Name, p.version, err)
+	}
+	return folder, nil
 }
 
 // Ready reports whether all families are in the cache.
