@@ -122,12 +122,18 @@ func (b Base) Node(programs Programs) oci.Image {
 	return agent
 }
 
-// Scheduler returns a recipe of the scheduler's image, which holds nothing else.
-func Scheduler(programs Programs) oci.Image {
+// Scheduler returns a recipe of the scheduler's image, which holds nothing else. Its label KubernetesLabel has the minor version of Kubernetes from which
+// the program is built.
+func Scheduler(programs Programs) (oci.Image, error) {
+	minor, err := kubernetesMinor(programs.Scheduler)
+	if err != nil {
+		return oci.Image{}, err
+	}
 	return oci.Image{
 		Name: SchedulerImage, Architecture: runtime.GOARCH, Entrypoint: []string{"/usr/bin/tessera-scheduler"},
 		Layers: [][]oci.File{{{Path: "/usr/bin/tessera-scheduler", Source: programs.Scheduler}}},
-	}
+		Labels: map[string]string{KubernetesLabel: minor},
+	}, nil
 }
 
 // Installer returns a recipe of the installer's image, which holds nothing else.
@@ -150,7 +156,11 @@ func Write(ctx context.Context, folder string, programs Programs) ([]string, err
 	}
 	entries := []entry{{"node.tar", base.Node(programs)}}
 	if programs.Scheduler != "" {
-		entries = append(entries, entry{"scheduler.tar", Scheduler(programs)})
+		scheduler, err := Scheduler(programs)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry{"scheduler.tar", scheduler})
 	}
 	if programs.Installer != "" {
 		entries = append(entries, entry{"installer.tar", Installer(programs)})

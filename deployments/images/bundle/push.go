@@ -15,7 +15,8 @@ import (
 
 // Destination is where the product's images go and from where a cluster installs them.
 type Destination struct {
-	// Registry is a registry with a path, such as registry.example.com/tessera; Tag is the tag of every image.
+	// Registry is a registry with a path, such as registry.example.com/tessera. Tag is the tag of every image; that of the scheduler ends with the version
+	// of Kubernetes from which it is built, such as v1-kubernetes-1.37.
 	Registry, Tag string
 	// Overlay is the folder that gets what installs the images that were pushed: values of the chart, and a kustomization
 	// of Manifests.
@@ -31,17 +32,33 @@ func Push(ctx context.Context, programs Programs, to Destination) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	images := []oci.Image{base.Node(programs), Scheduler(programs), Installer(programs)}
-	var pushed []string
-	for _, image := range images {
-		name := path.Base(repository(image.Name))
-		reference, err := oci.Push(ctx, strings.TrimSuffix(to.Registry, "/")+"/"+name+":"+to.Tag, image)
+	scheduler, err := Scheduler(programs)
+	if err != nil {
+		return nil, err
+	}
+	var pushed []pushedImage
+	var references []string
+	for _, image := range []oci.Image{base.Node(programs), scheduler, Installer(programs)} {
+		one := pushedImage{name: path.Base(repository(image.Name)), kubernetes: image.Labels[KubernetesLabel]}
+		reference, err := oci.Push(ctx, strings.TrimSuffix(to.Registry, "/")+"/"+one.name+":"+to.tag(one), image)
 		if err != nil {
 			return nil, err
 		}
-		pushed = append(pushed, reference)
+		one.repository, one.digest, _ = strings.Cut(reference, "@")
+		pushed, references = append(pushed, one), append(references, reference)
 	}
-	return pushed, errors.Join(to.writeOverlay(pushed), to.writeValues(pushed))
+	return references, errors.Join(to.writeOverlay(pushed), to.writeValues(pushed))
+}
+
+// pushedImage is an image in the registry. kubernetes is the minor version of Kubernetes from which it is built; empty if it serves all.
+type pushedImage struct{ name, repository, digest, kubernetes string }
+
+// tag returns the tag of an image: schedulers of several versions of Kubernetes are in one repository.
+func (d Destination) tag(image pushedImage) string {
+	if image.kubernetes == "" {
+		return d.Tag
+	}
+	return d.Tag + "-kubernetes-" + image.kubernetes
 }
 
 // repository is the name of an image without its tag.
@@ -52,7 +69,7 @@ func repository(name string) string {
 
 // writeOverlay replaces the overlay. Images are named by their digests, in the order of the product's: what
 // was pushed is what runs. An image that is not installed changes nothing.
-func (d Destination) writeOverlay(pushed []string) error {
+func (d Destination) writeOverlay(pushed []pushedImage) error {
 	if err := os.MkdirAll(d.Overlay, 0o755); err != nil {
 		return fmt.Errorf("write the overlay: %w", err)
 	}
@@ -71,10 +88,9 @@ func (d Destination) writeOverlay(pushed []string) error {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, overlayHead, filepath.ToSlash(relative))
-	for _, reference := range pushed {
-		name, digest, _ := strings.Cut(reference, "@")
-		local := path.Join(path.Dir(repository(NodeImage)), path.Base(name))
-		fmt.Fprintf(&text, "- name: %s\n  newName: %s\n  digest: %s\n", local, name, digest)
+	for _, image := range pushed {
+		local := path.Join(path.Dir(repository(NodeImage)), image.name)
+		fmt.Fprintf(&text, "- name: %s\n  newName: %s\n  digest: %s\n", local, image.repository, image.digest)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text.String()), 0o644); err != nil {
 		return fmt.Errorf("write the overlay: %w", err)
@@ -82,17 +98,21 @@ func (d Destination) writeOverlay(pushed []string) error {
 	return nil
 }
 
-// writeValues writes values of the chart that name the images by their digests.
-func (d Destination) writeValues(pushed []string) error {
+// writeValues writes values of the chart that name the images by their digests, and schedulers by the version of Kubernetes: Helm merges the values of
+// several pushes.
+func (d Destination) writeValues(pushed []pushedImage) error {
 	if err := os.MkdirAll(d.Overlay, 0o755); err != nil {
 		return fmt.Errorf("write the chart's values: %w", err)
 	}
 	var text strings.Builder
 	text.WriteString(valuesHead)
 	fmt.Fprintf(&text, "  architectures: [%s]\n", runtime.GOARCH)
-	for _, reference := range pushed {
-		name, digest, _ := strings.Cut(reference, "@")
-		fmt.Fprintf(&text, "  %s: {repository: %q, digest: %q}\n", path.Base(name), name, digest)
+	for _, image := range pushed {
+		if image.kubernetes != "" {
+			fmt.Fprintf(&text, "  %s: {repository: %q, kubernetes: {%q: {digest: %q}}}\n", image.name, image.repository, image.kubernetes, image.digest)
+			continue
+		}
+		fmt.Fprintf(&text, "  %s: {repository: %q, digest: %q}\n", image.name, image.repository, image.digest)
 	}
 	if err := os.WriteFile(filepath.Join(d.Overlay, ValuesFile), []byte(text.String()), 0o644); err != nil {
 		return fmt.Errorf("write the chart's values: %w", err)

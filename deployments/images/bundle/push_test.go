@@ -11,7 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"sigs.k8s.io/yaml"
 )
 
@@ -29,7 +31,7 @@ func TestPush(t *testing.T) {
 		Registry: strings.TrimPrefix(server.URL, "http://") + "/tessera/", Tag: "v1",
 		Overlay: filepath.Join(dir, "bin", "deploy"), Manifests: filepath.Join(dir, "deployments"),
 	}
-	pushed, err := Push(t.Context(), Programs{Node: program, Hook: program, Scheduler: program, Installer: program}, to)
+	pushed, err := Push(t.Context(), Programs{Node: program, Hook: program, Scheduler: schedulerProgram(t, dir), Installer: program}, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,20 +60,42 @@ func TestPush(t *testing.T) {
 	}
 	var values struct {
 		Images struct {
-			Architectures              []string
-			Node, Scheduler, Installer struct{ Repository, Digest string }
+			Architectures   []string
+			Node, Installer struct{ Repository, Digest string }
+			Scheduler       struct {
+				Repository string
+				Kubernetes map[string]struct{ Digest string }
+			}
 		}
 	}
 	if err := yaml.UnmarshalStrict(text, &values); err != nil {
 		t.Fatal(err)
 	}
 	images := values.Images
-	for i, got := range []struct{ Repository, Digest string }{images.Node, images.Scheduler, images.Installer} {
-		if got.Repository+"@"+got.Digest != pushed[i] {
-			t.Errorf("values install %+v, pushed was %s", got, pushed[i])
+	for i, got := range []string{
+		images.Node.Repository + "@" + images.Node.Digest,
+		images.Scheduler.Repository + "@" + images.Scheduler.Kubernetes["1.37"].Digest,
+		images.Installer.Repository + "@" + images.Installer.Digest,
+	} {
+		if got != pushed[i] {
+			t.Errorf("values install %s, pushed was %s", got, pushed[i])
 		}
+	}
+	tags, err := remote.List(schedulers(t, images.Scheduler.Repository), remote.WithContext(t.Context()))
+	if err != nil || !slices.Equal(tags, []string{"v1-kubernetes-1.37"}) {
+		t.Errorf("tags of the scheduler: %v, %v", tags, err)
 	}
 	if !slices.Equal(images.Architectures, []string{runtime.GOARCH}) {
 		t.Errorf("values are for the architectures %v, pushed was %s", images.Architectures, runtime.GOARCH)
 	}
+}
+
+// schedulers returns the repository of the schedulers.
+func schedulers(t *testing.T, repository string) name.Repository {
+	t.Helper()
+	parsed, err := name.NewRepository(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
 }

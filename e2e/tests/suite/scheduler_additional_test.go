@@ -25,7 +25,8 @@ import (
 func runAdditional(ctx context.Context, r room) {
 	GinkgoHelper()
 	archive := filepath.Join(GinkgoT().TempDir(), "scheduler.tar")
-	image := bundle.Scheduler(bundle.Programs{Scheduler: programPath(ctx, tesseraProgram)})
+	image, err := bundle.Scheduler(bundle.Programs{Scheduler: programPath(ctx, tesseraProgram)})
+	Expect(err).NotTo(HaveOccurred())
 	Expect(oci.WriteArchive(archive, image)).To(Succeed())
 	Expect(c.LoadImage(ctx, archive)).To(Succeed())
 
