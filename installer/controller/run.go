@@ -84,7 +84,7 @@ func Run(ctx context.Context, c Config) error {
 	access := rest.CopyConfig(c.Access)
 	access.QPS, access.Burst, access.UserAgent = requests, burst, UserAgent
 	var err error
-	if c.server, err = capability.Read(access); err != nil {
+	if c.server, err = readServer(access, c.Images); err != nil {
 		return fmt.Errorf("start installer: %w", err)
 	}
 	mgr, err := ctrl.NewManager(access, managerOptions(ctx, c, scheme))
@@ -95,6 +95,13 @@ func Run(ctx context.Context, c Config) error {
 		return fmt.Errorf("start installer: %w", err)
 	}
 	return mgr.Start(ctx)
+}
+
+// readServer returns what the API server serves, and whether the release has a scheduler for it.
+func readServer(access *rest.Config, images render.Images) (capability.Server, error) {
+	server, err := capability.Read(access)
+	server.NoScheduler = images.NoScheduler
+	return server, err
 }
 
 // managerOptions returns the options of controller-runtime's manager.

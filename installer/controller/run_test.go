@@ -4,9 +4,23 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 
 	"github.com/tessera-gpu/tessera/installer/controller/trigger"
+	"github.com/tessera-gpu/tessera/installer/render"
+	"github.com/tessera-gpu/tessera/internal/capability/capabilitytest"
 )
+
+// The scheduler runs where the API server serves DeviceTaintRules and the release has an image for its version.
+func TestSchedulerNeedsAnImage(t *testing.T) {
+	access := &rest.Config{Host: capabilitytest.Serve(t, capabilitytest.Kubernetes137())}
+	for reason, want := range map[string]bool{"": true, "the API server had version v1.39.1": false} {
+		server, err := readServer(access, render.Images{NoScheduler: reason})
+		if err != nil || server.Scheduler() != want {
+			t.Errorf("reason %q: scheduler %t, %v", reason, server.Scheduler(), err)
+		}
+	}
+}
 
 // Of several installers one works at a time: the manager elects a leader by the lease in the installer's namespace, and releases it when it ends. Only a
 // single installer without the option works without the lease.

@@ -39,8 +39,10 @@ type Input struct {
 
 // Images are image references by component.
 type Images struct {
-	Node         string `json:"node,omitempty"`
-	Scheduler    string `json:"scheduler,omitempty"`
+	Node      string `json:"node,omitempty"`
+	Scheduler string `json:"scheduler,omitempty"`
+	// NoScheduler is the reason why the release has no scheduler for the API server. Empty: it has one, or the policy has an image.
+	NoScheduler  string `json:"noScheduler,omitempty"`
 	Driver       string `json:"driver,omitempty"` // without a tag
 	GDS          string `json:"gds,omitempty"`
 	GDRCopy      string `json:"gdrcopy,omitempty"`

@@ -1,5 +1,5 @@
 // Package capability reads from the discovery documents of an API server which of the kinds that Tessera depends on it serves. The result decides
-// which functions run; version numbers are not compared.
+// which functions run; version numbers are not compared. Only the image of tessera-scheduler is selected by version, by the chart.
 package capability
 
 import (
@@ -27,6 +27,8 @@ type Server struct {
 	// TaintRules reports whether DeviceTaintRules are served in resource.k8s.io/v1, as from Kubernetes 1.37 on. The version v1beta2 of Kubernetes 1.36,
 	// which is off by default, is not used.
 	TaintRules bool
+	// NoScheduler is the reason why the release has no tessera-scheduler for the API server, which Detect does not determine. Empty: it has one.
+	NoScheduler string
 }
 
 // required are kinds that every supported API server serves, and the first older server lacks. MutatingAdmissionPolicies are served in v1 since Kubernetes
@@ -83,21 +85,33 @@ func serves(client Discovery, r resource) ([]string, error) {
 	return names, nil
 }
 
-// Scheduler reports whether tessera-scheduler can run. It is built from the first version of Kubernetes that serves DeviceTaintRules, which it watches, and a
-// scheduler must not be newer than its API server.
-func (s Server) Scheduler() bool { return s.TaintRules }
+// Scheduler reports whether tessera-scheduler can run: the API server serves DeviceTaintRules, which it watches, and the release has one that is neither newer
+// than the API server nor too old for it.
+func (s Server) Scheduler() bool { return s.TaintRules && s.NoScheduler == "" }
 
 // Reduced returns what is reduced on this API server, one sentence each; none if all functions are available.
 func (s Server) Reduced() []string {
-	if s.TaintRules {
-		return nil
+	const (
+		allocation = ": kube-scheduler allocates the devices, in the order in which they are published"
+		assignment = "no policy assigns pods to tessera-scheduler, and no taint reserves devices for it"
+	)
+	switch {
+	case !s.TaintRules:
+		return []string{
+			"tessera-scheduler does not run, because a scheduler must not be newer than its API server, and this one does not serve DeviceTaintRules " +
+				"(resource.k8s.io/v1)" + allocation,
+			assignment,
+			"the taint of GPUs under maintenance is part of the node's ResourceSlices instead of a DeviceTaintRule",
+		}
+	case s.NoScheduler != "":
+		return []string{
+			"tessera-scheduler does not run, because a scheduler must not be newer than its API server, and at most one minor version older (" +
+				s.NoScheduler + ")" + allocation,
+			assignment,
+			"to run it, upgrade Tessera to a release for this version of Kubernetes, or, if the control plane was upgraded since, run helm upgrade",
+		}
 	}
-	return []string{
-		"tessera-scheduler does not run, because a scheduler must not be newer than its API server, and this one does not serve DeviceTaintRules " +
-			"(resource.k8s.io/v1): kube-scheduler allocates the devices, in the order in which they are published",
-		"no policy assigns pods to tessera-scheduler, and no taint reserves devices for it",
-		"the taint of GPUs under maintenance is part of the node's ResourceSlices instead of a DeviceTaintRule",
-	}
+	return nil
 }
 
 // Explain returns the sentences of Reduced as one text.

@@ -64,4 +64,12 @@ func TestReduced(t *testing.T) {
 	if s.Scheduler() || !states("must not be newer than its API server") || !states("maintenance") {
 		t.Errorf("without DeviceTaintRules: scheduler %t, reduced %q", s.Scheduler(), s.Reduced())
 	}
+	s = Server{TaintRules: true, NoScheduler: "the API server had version v1.39.1"}
+	if s.Scheduler() || !states("at most one minor version older (the API server had version v1.39.1): kube-scheduler allocates") || states("maintenance") {
+		t.Errorf("without an image: scheduler %t, reduced %q", s.Scheduler(), s.Reduced())
+	}
+	// On a server without DeviceTaintRules, the images do not matter.
+	if s.TaintRules = false; !slices.Equal(s.Reduced(), Server{}.Reduced()) {
+		t.Errorf("without DeviceTaintRules and without an image: reduced %q", s.Reduced())
+	}
 }

@@ -661,22 +661,33 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestReducedFunctions lists what is reduced on the API server, which is no finding and does not change the exit status.
+// TestReducedFunctions lists what is reduced on the API server, which is no finding and does not change the exit status. The installer reports that the
+// release has no scheduler for the version of Kubernetes.
 func TestReducedFunctions(t *testing.T) {
+	served := &capability.Server{TaintRules: true}
 	for name, test := range map[string]struct {
-		server *capability.Server
-		want   bool
+		server    *capability.Server
+		condition string
+		want      string
 	}{
-		"not read":                 {},
-		"with DeviceTaintRules":    {server: &capability.Server{TaintRules: true}},
-		"without DeviceTaintRules": {server: &capability.Server{}, want: true},
+		"not read":                        {},
+		"with DeviceTaintRules":           {server: served},
+		"without DeviceTaintRules":        {server: &capability.Server{}, want: "Reduced: tessera-scheduler does not run"},
+		"without an image":                {server: served, condition: "no image", want: "Reduced: no image"},
+		"without an image, server unread": {condition: "no image", want: "Reduced: no image"},
+		"without both":                    {server: &capability.Server{}, condition: "no image", want: "Reduced: tessera-scheduler does not run"},
 	} {
-		c := newNodesScene(t).Cluster()
+		scene := newNodesScene(t)
+		if test.condition != "" {
+			scene.policy.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReduced, Status: metav1.ConditionTrue, Message: test.condition}}
+		}
+		c := scene.Cluster()
 		c.Server = test.server
 		var out bytes.Buffer
 		err := run(t.Context(), c, request{answer: output.Flags{Format: output.Text, Color: "never"}, now: clustertest.Now, out: &out})
-		if got := strings.Contains(out.String(), "Reduced: tessera-scheduler does not run"); got != test.want || err != nil {
-			t.Errorf("%s: reduced %t, error %v; want %t:\n%s", name, got, err, test.want, out.String())
+		got := out.String()
+		if strings.Contains(got, "Reduced: ") != (test.want != "") || !strings.Contains(got, test.want) || err != nil {
+			t.Errorf("%s: error %v; want %q:\n%s", name, err, test.want, got)
 		}
 	}
 }

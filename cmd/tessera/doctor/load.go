@@ -6,8 +6,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/internal/capability"
 )
 
 // Load lists the objects and returns the diagnosis at the time now. It fails when ResourceSlices cannot be listed or ctx ends; any other list that
@@ -40,10 +44,23 @@ func Load(ctx context.Context, c *cluster.Cluster, now time.Time) (Report, error
 	}
 	report := Build(s, now)
 	report.Problems = problems
-	if c.Server != nil {
-		report.Reduced = c.Server.Reduced()
-	}
+	report.Reduced = reduced(c.Server, activePolicy(s.Policies))
 	return report, nil
+}
+
+// reduced returns what is reduced: what the API server does not permit, or otherwise what the installer reports, such as that the release has no
+// tessera-scheduler for this version of Kubernetes. policy can be nil.
+func reduced(server *capability.Server, policy *v1alpha1.ClusterPolicy) []string {
+	if server != nil && len(server.Reduced()) > 0 {
+		return server.Reduced()
+	}
+	if policy == nil {
+		return nil
+	}
+	if c := meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.ConditionReduced); c != nil && c.Status == metav1.ConditionTrue {
+		return []string{c.Message}
+	}
+	return nil
 }
 
 // nonNil turns the nil list of a successful call into an empty one: Build takes nil for unreadable.

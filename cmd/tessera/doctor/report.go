@@ -29,7 +29,7 @@ type Report struct {
 	// Cluster are the findings that belong to no node. Nodes are all nodes with GPUs, healthy ones included. Both begin with the most severe.
 	Cluster []Finding `json:"cluster,omitempty"`
 	Nodes   []Node    `json:"nodes"`
-	// Reduced are sentences about functions that the API server does not permit. They are no findings: nothing is to be repaired.
+	// Reduced are sentences about functions that the version of Kubernetes does not permit. They are no findings: nothing is to be repaired.
 	Reduced []string `json:"reduced,omitempty"`
 	// Problems are sentences about objects that could not be read. Findings that need these objects are absent.
 	Problems []string `json:"problems,omitempty"`

@@ -9,14 +9,49 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The minor version of the API server, such as 1.37. Providers append text of their own, such as v1.37.2-eks-abc or 1.37+. */}}
+{{- define "tessera.kubernetes" -}}
+{{- regexFind "[0-9]+[.][0-9]+" .Capabilities.KubeVersion.Version | default "0.0" -}}
+{{- end -}}
+
+{{/*
+The image of the scheduler. Of several, the newest that Kubernetes' version skew policy permits: a scheduler is not newer than the API server and at most one
+minor version older. Empty if the release has none.
+*/}}
+{{- define "tessera.schedulerImage" -}}
+{{- $image := .Values.images.scheduler -}}
+{{- if $image.kubernetes -}}
+{{- $server := include "tessera.kubernetes" . -}}
+{{- $parts := splitList "." $server -}}
+{{- $previous := printf "%s.%d" (first $parts) (sub (last $parts | int) 1) -}}
+{{- $minor := ternary $server $previous (hasKey $image.kubernetes $server) -}}
+{{- if hasKey $image.kubernetes $minor -}}
+{{- $built := index $image.kubernetes $minor | default dict -}}
+{{- $tag := $built.tag | default (printf "%s-kubernetes-%s" .Values.images.tag $minor) -}}
+{{- $built.repository | default $image.repository -}}
+{{- if $built.digest -}}@{{ $built.digest }}{{- else -}}:{{ $tag }}{{- end -}}
+{{- end -}}
+{{- else -}}
+{{- include "tessera.image" (dict "root" . "name" "scheduler") -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The reason why the release has no scheduler for the API server. Empty if there is one, and if the ClusterPolicy has an image. */}}
+{{- define "tessera.noScheduler" -}}
+{{- $scheduler := (.Values.clusterPolicy | default dict).scheduler | default dict -}}
+{{- if not (or $scheduler.image (include "tessera.schedulerImage" .)) -}}
+the API server had version {{ .Capabilities.KubeVersion.Version }} when the chart was applied, and the release has tessera-scheduler of Kubernetes {{ keys .Values.images.scheduler.kubernetes | sortAlpha | join ", " }} only
+{{- end -}}
+{{- end -}}
+
 {{/*
 Non-empty if the ClusterPolicy enables the scheduler and the cluster can run it. null has the default, which is enabled. The installer deploys it where
 DeviceTaintRules are served, as from Kubernetes 1.37 on; without a connection to the cluster, helm has only the version.
 */}}
 {{- define "tessera.scheduler" -}}
 {{- $scheduler := (.Values.clusterPolicy | default dict).scheduler | default dict -}}
-{{- $runs := or (.Capabilities.APIVersions.Has "resource.k8s.io/v1/DeviceTaintRule") (semverCompare ">=1.37.0-0" .Capabilities.KubeVersion.Version) -}}
-{{- if and $runs (ne (toString $scheduler.enabled) "false") }}yes{{ end -}}
+{{- $served := or (.Capabilities.APIVersions.Has "resource.k8s.io/v1/DeviceTaintRule") (semverCompare ">=1.37" (include "tessera.kubernetes" .)) -}}
+{{- if and $served (not (include "tessera.noScheduler" .)) (ne (toString $scheduler.enabled) "false") }}yes{{ end -}}
 {{- end -}}
 
 {{/* Non-empty if the scheduler runs in mode Additional. */}}
