@@ -44,7 +44,12 @@ func ownCgroup() string {
 	if err != nil {
 		return ""
 	}
-	for line := range strings.Lines(string(text)) {
+	return cgroupVersion2(string(text))
+}
+
+// cgroupVersion2 returns the path that /proc/self/cgroup has in the hierarchy of version 2; empty on a host that has version 1 only.
+func cgroupVersion2(text string) string {
+	for line := range strings.Lines(text) {
 		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
 			return filepath.Join("/sys/fs/cgroup", path)
 		}

@@ -75,3 +75,17 @@ func handle(t *testing.T, s *Session) nvml.Device {
 	}
 	return d
 }
+
+// On a host with cgroup version 1 the agent has no group of version 2, and no limit is read or removed.
+func TestCgroupVersion2(t *testing.T) {
+	for text, want := range map[string]string{
+		"0::/kubepods.slice/pod1\n":                                "/sys/fs/cgroup/kubepods.slice/pod1",
+		"4:memory:/kubepods/pod1\n1:name=systemd:/kubepods/pod1\n": "",
+		"4:memory:/kubepods/pod1\n0::/system.slice\n":              "/sys/fs/cgroup/system.slice",
+		"": "",
+	} {
+		if got := cgroupVersion2(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
