@@ -176,7 +176,7 @@ func userMoves(w *world) bool {
 
 // grant models the rollout as observed by one node.
 func grant(w *world) bool {
-	if w.gone || w.noDriver || w.unmanaged || w.conflict || w.plugin {
+	if w.gone || w.noDriver || w.unmanaged || w.conflict || w.plugin || w.oldKubelet {
 		return false
 	}
 	tried := uint8(0)
@@ -249,6 +249,7 @@ var disturbances = map[string]func(w *world) bool{
 	"agent off":    func(w *world) bool { return set(&w.noAgent, true) },
 	"agent on":     func(w *world) bool { return set(&w.noAgent, false) },
 	"plugin":       func(w *world) bool { w.plugin = !w.plugin; return true },
+	"kubelet":      func(w *world) bool { w.oldKubelet = !w.oldKubelet; return true },
 	"conflict":     func(w *world) bool { w.conflict = !w.conflict; return true },
 	"reset a GPU":  func(w *world) bool { return set(&w.resetting, true) },
 	"bad driver 2": func(w *world) bool { w.badDriver = or(w.badDriver == 2, uint8(0), uint8(2)); return true },
@@ -308,7 +309,7 @@ func or[T any](yes bool, a, b T) T {
 func lose(w *world) bool {
 	*w = world{
 		wanted: w.wanted, wantedMIG: w.wantedMIG, unmanaged: w.unmanaged, sandbox: w.sandbox, noAgent: w.noAgent, paused: w.paused,
-		plugin: w.plugin, conflict: w.conflict, ready: w.ready, cordoned: w.cordoned, gone: w.gone, noDriver: w.noDriver, setGone: w.setGone,
+		plugin: w.plugin, oldKubelet: w.oldKubelet, conflict: w.conflict, ready: w.ready, cordoned: w.cordoned, gone: w.gone, noDriver: w.noDriver, setGone: w.setGone,
 		host: w.host, refuse: w.refuse, kernel: w.kernel, reloads: w.reloads, driverInUse: w.driverInUse, driverUID: w.driverUID, lastID: w.lastID, boot: w.boot,
 		labelDriver: w.labelDriver, labelAgent: w.labelAgent, labelToolkit: w.labelToolkit, labelReady: w.labelReady, labelMaint: w.labelMaint,
 		driver: w.driver, driverDigest: w.driverDigest, driverLate: w.driverLate, agent: w.agent, toolkit: w.toolkit, cdi: w.cdi,

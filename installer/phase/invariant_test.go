@@ -83,6 +83,9 @@ var invariants = []invariant{
 	{"a device plugin's node is not touched", func(w *world, d Decision) bool {
 		return w.plugin && !w.unmanaged && w.entered == 0 && (d.Action != Wait || d.Reason != ReasonDevicePluginPresent)
 	}, false},
+	{"a node with an old kubelet is not touched", func(w *world, d Decision) bool {
+		return w.oldKubelet && !w.plugin && !w.unmanaged && w.entered == 0 && (d.Action != Wait || d.Reason != ReasonKubeletTooOld)
+	}, false},
 	{"a node that two choose is not touched", func(w *world, d Decision) bool {
 		return w.conflict && !w.unmanaged && w.entered == 0 && (d.Action != Wait || d.Phase != v1alpha1.PhaseBlocked)
 	}, false},
@@ -164,7 +167,7 @@ func dishonest(w *world) string {
 		return or(w.phase == v1alpha1.PhaseAbsent && !w.tainted, "", "a node that has gone leaves its taint")
 	case w.unmanaged:
 		return or(w.phase == v1alpha1.PhaseAbsent || w.phase == v1alpha1.PhaseBlocked && (w.unreadable || w.badAgent && w.prepared), "", "a node that opted out still has operands")
-	case w.noDriver && w.host == 0 || w.plugin || w.conflict || w.host != 0 && (w.host == 2 || w.refuse):
+	case w.noDriver && w.host == 0 || w.plugin || w.oldKubelet || w.conflict || w.host != 0 && (w.host == 2 || w.refuse):
 		return or(w.phase == v1alpha1.PhaseBlocked, "", "what another must settle does not end in Blocked")
 	case w.noAgent:
 		return or(w.phase == v1alpha1.PhaseReady || w.phase == v1alpha1.PhaseBlocked && w.unreadable, "", "a node without an agent is not Ready")

@@ -29,6 +29,7 @@ func scenarios() []scenario {
 	return []scenario{
 		{"host driver too old", with(bare(1), func(w *world) { w.host, w.wanted = 2, 0 }), []string{"reboot"}, false},
 		{"host driver refused", with(bare(1), func(w *world) { w.host, w.wanted, w.refuse = 1, 0, true }), []string{"reboot"}, false},
+		{"old kubelet", with(bare(1), func(w *world) { w.oldKubelet = true }), []string{"kubelet", "opt out", "reboot"}, false},
 		{"no driver", with(bare(1), func(w *world) { w.noDriver, w.wanted = true, 0 }), []string{"opt out", "reboot"}, false},
 		{"host driver", with(bare(1), func(w *world) { w.host, w.wanted = 1, 0 }), []string{"reboot", "opt out", "plugin", "node goes"}, true},
 		{"driver switched off for the host's", with(serving(1), func(w *world) { w.host = 1 }), []string{"driver off", "reboot"}, true},

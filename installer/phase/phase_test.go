@@ -161,6 +161,14 @@ func TestDecisions(t *testing.T) {
 			o.Node.Labels.Toolkit, o.Toolkit.State, o.Status.Hardware.CDI = true, PodReady, false
 		}, "Ready// InService Wait", ""},
 		{"a device plugin", ready, func(o *Observed) { o.Node.Plugin = "nvidia.com/gpu" }, "Blocked// DevicePluginPresent Wait", "nvidia.com/gpu"},
+		{"an old kubelet", ready, func(o *Observed) { o.Node.OldKubelet = "v1.35.4" }, "Blocked// KubeletTooOld Wait", "has version v1.35.4 and 1.36 is required"},
+		{"a device plugin with an old kubelet", ready, func(o *Observed) {
+			o.Node.Plugin, o.Node.OldKubelet = "nvidia.com/gpu", "v1.35.4"
+		}, "Blocked// DevicePluginPresent Wait", ""},
+		{"an old kubelet, excluded", ready, func(o *Observed) {
+			o.Node.OldKubelet, o.Wanted.Managed = "v1.35.4", false
+		}, "Upgrading/Taint/ EnteringMaintenance Taint", ""},
+		{"an old kubelet in a maintenance", changing, func(o *Observed) { o.Node.OldKubelet = "v1.35.4" }, "Upgrading/Drain/ Draining Evict", ""},
 		{"A19 two drivers", ready, func(o *Observed) { o.Wanted.Conflict = "a and b both choose the node" }, "Blocked// Conflict Wait", "a and b"},
 		{"A4 opted out and in use", changing, func(o *Observed) { o.Wanted = Wanted{} }, "Blocked/Drain/ GPUsInUse Wait", "user/pod"},
 		{"after a reboot a driver may be loaded until the discovery has looked", ready, func(o *Observed) {

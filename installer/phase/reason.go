@@ -13,6 +13,7 @@ const (
 
 	// Blocked until an administrator or another component acts.
 	ReasonDevicePluginPresent = "DevicePluginPresent"
+	ReasonKubeletTooOld       = "KubeletTooOld"
 	ReasonConflict            = "Conflict"
 	ReasonHostDriverTooOld    = "HostDriverTooOld"
 	ReasonHostDriverRefused   = "HostDriverRefused"

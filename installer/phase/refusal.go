@@ -7,6 +7,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
+// MinKubelet is the first version of kubelet with the feature gate DRAExtendedResource on by default. Older ones ignore the claims of extended resources, and
+// start such pods without devices.
+const MinKubelet = "1.36"
+
 // refusals are evaluated before anything changes. A started maintenance is always finished: no refusal applies while spec.maintenance is set.
 var refusals = []rule{
 	{"node gone", func(v *view) bool { return !v.Node.Exists }, func(v *view) Decision {
@@ -20,6 +24,11 @@ var refusals = []rule{
 		return blocked(ReasonDevicePluginPresent, fmt.Sprintf(
 			"a device plugin advertises %s on this node and would allocate the same GPUs; remove the device plugin, or label the node %s=false",
 			v.Node.Plugin, v1alpha1.LabelOperands))
+	}},
+	{"kubelet too old", func(v *view) bool { return v.Wanted.Managed && !v.entered && v.Node.OldKubelet != "" }, func(v *view) Decision {
+		return blocked(ReasonKubeletTooOld, fmt.Sprintf(
+			"kubelet has version %s and %s is required, because older ones start pods that request nvidia.com/… without GPUs; upgrade kubelet, or label the node %s=false",
+			v.Node.OldKubelet, MinKubelet, v1alpha1.LabelOperands))
 	}},
 	{"conflict", func(v *view) bool { return v.Wanted.Managed && !v.entered && v.Wanted.Conflict != "" }, func(v *view) Decision {
 		return blocked(ReasonConflict, v.Wanted.Conflict+"; the node stays unchanged until the conflict is resolved")

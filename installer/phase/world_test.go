@@ -14,7 +14,7 @@ type world struct {
 	// What policies and people want.
 	wanted                                         uint8
 	wantedMIG, unmanaged, sandbox, noAgent, paused bool
-	plugin, conflict, ready, cordoned              bool
+	plugin, conflict, ready, cordoned, oldKubelet  bool
 	gone, noDriver                                 bool
 	// setGone reports whether the DaemonSets of drivers were deleted.
 	setGone bool
@@ -169,6 +169,9 @@ func (w *world) observe() Observed {
 	}
 	if w.plugin {
 		o.Node.Plugin = "nvidia.com/gpu"
+	}
+	if w.oldKubelet {
+		o.Node.OldKubelet = "v1.35.4"
 	}
 	if w.conflict {
 		o.Wanted.Conflict = "a and b both choose the node"

@@ -125,15 +125,16 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return kept
 }
 
-// TrimNode keeps labels, taints, boot ID, the status of condition Ready, resources of NVIDIA's device plugins, the names of runtime handlers, and the managed
-// fields of the installer.
+// TrimNode keeps labels, taints, boot ID, kubelet's version, the status of condition Ready, resources of NVIDIA's device plugins, the names of runtime
+// handlers, and the managed fields of the installer.
 // Heartbeats are dropped, so that they are no change. It is a transform of the cache.
 func TrimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
 		return object, nil
 	}
-	status := corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: node.Status.NodeInfo.BootID}}
+	info := node.Status.NodeInfo
+	status := corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: info.BootID, KubeletVersion: info.KubeletVersion}}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}

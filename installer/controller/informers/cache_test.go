@@ -45,7 +45,7 @@ func TestTrimNode(t *testing.T) {
 				{Manager: action.Manager}, {Manager: "kubelet"}, {Manager: action.Manager, Subresource: "status"},
 			}},
 			Status: corev1.NodeStatus{
-				NodeInfo: corev1.NodeSystemInfo{BootID: "b", KernelVersion: "6.8"},
+				NodeInfo: corev1.NodeSystemInfo{BootID: "b", KernelVersion: "6.8", KubeletVersion: "v1.37.2"},
 				Conditions: []corev1.NodeCondition{
 					{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Unix(heartbeat, 0)}, {Type: corev1.NodeDiskPressure},
 				},
@@ -63,7 +63,7 @@ func TestTrimNode(t *testing.T) {
 		t.Errorf("a heartbeat is a change:\n%s", diff)
 	}
 	got := first.(*corev1.Node)
-	if got.Status.NodeInfo.BootID != "b" || len(got.Status.Conditions) != 1 || len(got.Status.Allocatable) != 1 || len(got.ManagedFields) != 1 || got.Annotations != nil || got.Labels["a"] != "b" {
+	if got.Status.NodeInfo != (corev1.NodeSystemInfo{BootID: "b", KubeletVersion: "v1.37.2"}) || len(got.Status.Conditions) != 1 || len(got.Status.Allocatable) != 1 || len(got.ManagedFields) != 1 || got.Annotations != nil || got.Labels["a"] != "b" {
 		t.Errorf("kept %+v", got)
 	}
 	if len(got.Status.RuntimeHandlers) != 1 || got.Status.RuntimeHandlers[0] != (corev1.NodeRuntimeHandler{Name: "crun"}) {

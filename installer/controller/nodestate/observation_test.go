@@ -41,3 +41,20 @@ func TestDevicePluginsOfGPUs(t *testing.T) {
 		})
 	}
 }
+
+// A kubelet before 1.36 is too old. A version that cannot be read is not.
+func TestOldKubelet(t *testing.T) {
+	for reported, want := range map[string]bool{
+		"v1.33.1": true, "v1.34.4": true, "v1.35.4": true, "v1.35.4-gke.1000": true, "v1.35.4-eks-abc": true, "v1.35.0+k3s1": true, "v1.35+": true,
+		"v1.36.0": false, "v1.36.0-rc.1": false, "v1.37.2": false, "v1.37.2-eks-abc": false, "v1.100.0": false, "v2.0.0": false, "": false, "unknown": false,
+	} {
+		kept, err := informers.TrimNode(&corev1.Node{Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{KubeletVersion: reported}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ObserveNode(kept.(*corev1.Node)).OldKubelet
+		if got != "" != want || want && got != reported {
+			t.Errorf("%q: too old is %q, want %t", reported, got, want)
+		}
+	}
+}

@@ -53,7 +53,8 @@ func busyReason(node *nodestate.Observation, d phase.Decision) string {
 		return "no ClusterPolicy selects the node"
 	}
 	switch d.Reason {
-	case phase.ReasonDevicePluginPresent, phase.ReasonConflict, phase.ReasonHostDriverTooOld, phase.ReasonHostDriverRefused, phase.ReasonNoDriver:
+	case phase.ReasonDevicePluginPresent, phase.ReasonKubeletTooOld, phase.ReasonConflict, phase.ReasonHostDriverTooOld, phase.ReasonHostDriverRefused,
+		phase.ReasonNoDriver:
 		return "the node is " + string(d.Phase) + " (" + d.Reason + ")"
 	}
 	switch d.Phase {

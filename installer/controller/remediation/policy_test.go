@@ -33,7 +33,7 @@ func TestPauseByItsPresence(t *testing.T) {
 func TestRefusedNodeIsBusy(t *testing.T) {
 	s := &nodestate.Observation{Observed: phase.Observed{Node: phase.Node{Exists: true, Ready: true}, Wanted: phase.Wanted{Managed: true}}}
 	for reason, want := range map[string]bool{
-		phase.ReasonDevicePluginPresent: true, phase.ReasonConflict: true, phase.ReasonNoDriver: true, phase.ReasonHostDriverRefused: true,
+		phase.ReasonDevicePluginPresent: true, phase.ReasonKubeletTooOld: true, phase.ReasonConflict: true, phase.ReasonNoDriver: true, phase.ReasonHostDriverRefused: true,
 		phase.ReasonDrainBlocked: false, phase.ReasonClaimsPrepared: false,
 	} {
 		message := busyReason(s, phase.Decision{Phase: v1alpha1.PhaseBlocked, Reason: reason})
