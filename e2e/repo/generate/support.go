@@ -47,8 +47,11 @@ var supported = []struct {
 	{"Kubernetes", []supportEntry{
 		{"{kubernetes} with kube-scheduler or tessera-scheduler", tested, []string{"e2e/tests/suite:TestSuite", "e2e/tests/upstream:BenchmarkUpstream"}, "the suites, and Kubernetes' own cases of the scheduler"},
 		{"{kubernetes136} with kube-scheduler", writtenFor, []string{"e2e/tests/suite:TestSuite", "internal/capability:TestDetect"}, "most specs have run (`KUBERNETES=1.36 make test-lab`); without tessera-scheduler, see [install.md](install.md#kubernetes-136)"},
-		{"1.38", writtenFor, []string{"scheduler-plugin/plugin:TestNodeAllocatableResources"}, "with the feature gate that it is planned to have on by default"},
+		{"1.38", writtenFor, []string{"scheduler-plugin/plugin:TestNodeAllocatableResources", "e2e/repo/verify:TestChartSelectsTheScheduler"},
+			"with the feature gate that it is planned to have on by default, and the scheduler of 1.37"},
 		{"before 1.36", notSupported, []string{"internal/capability:TestDetect"}, "refused at the start of agent, installer and CLI"},
+		{"kubelet before 1.36", notSupported, []string{"installer/controller/nodestate:TestOldKubelet", "installer/phase:TestModel"},
+			"the node reports `KubeletTooOld` and gets no driver and no agent: [install.md](install.md#versions-of-kubelet)"},
 	}},
 	{"Container runtimes", []supportEntry{
 		{"containerd {containerd}, runc", tested, []string{"e2e/tests/suite:TestSuite"}, "the suites"},
@@ -74,7 +77,7 @@ var supported = []struct {
 		{"driver containers of Ubuntu and Red Hat", writtenFor, []string{"e2e/tests/contract:TestFakeDriverDoesWhatNVIDIAsImagesDo"}, "the entry programs of NVIDIA's images; the images have not run"},
 	}},
 	{"Nodes", []supportEntry{
-		{"control groups v1", tested, []string{"e2e/tests/suite:TestSuite"}, ""},
+		{"control groups v1", tested, []string{"e2e/tests/suite:TestSuite", "dra-driver/nvml:TestCgroupVersion2"}, "on hosts of the lab that have v1; kubelet requires `failCgroupV1: false`"},
 		{"control groups v2 with systemd", tested, []string{"e2e/tests/vm:TestVM"}, "a virtual machine with the kernel of Debian 12 (`make test-vm`); a whole GPU also on hardware"},
 		{"amd64 with glibc", onHardware, []string{"e2e/tests/suite:TestSuite"}, ""},
 		{"arm64", writtenFor, []string{"e2e/repo/verify:TestPodsAreOnlyOnNodesWithImages"}, "compiled by hand, and not run"},
