@@ -37,7 +37,7 @@ func run(ctx context.Context, arguments []string) error {
 	flags.StringVar(&programs.Installer, "installer", "", "built tessera-installer, static; built here when empty")
 	flags.StringVar(&out, "out", "", "folder of the archives (default $TESSERA_CACHE/images or ~/.cache/tessera/images)")
 	flags.StringVar(&to.Registry, "push", "", "registry and path, such as registry.example.com/tessera: push the product's images there instead of writing archives")
-	flags.StringVar(&to.Tag, "tag", "dev", "tag of the images that are pushed")
+	flags.StringVar(&to.Tag, "tag", "dev", "tag of the images that are pushed; that of the scheduler gets the suffix -kubernetes-MINOR")
 	flags.StringVar(&to.Overlay, "overlay", "bin/deploy", "folder of the generated values and kustomization, which install the pushed images")
 	if err := flags.Parse(arguments); err != nil {
 		return err

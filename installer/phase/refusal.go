@@ -4,12 +4,24 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/version"
+
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
 // MinKubelet is the first version of kubelet with the feature gate DRAExtendedResource on by default. Older ones ignore the claims of extended resources, and
 // start such pods without devices.
 const MinKubelet = "1.36"
+
+// OldKubelet returns the version that a kubelet reports if it is older than MinKubelet, and else nothing. Distributions append text of their own, such as
+// v1.35.4-gke.100. A version that cannot be read is not old.
+func OldKubelet(reported string) string {
+	parsed, err := version.ParseGeneric(reported)
+	if err != nil || parsed.AtLeast(version.MustParseGeneric(MinKubelet)) {
+		return ""
+	}
+	return reported
+}
 
 // refusals are evaluated before anything changes. A started maintenance is always finished: no refusal applies while spec.maintenance is set.
 var refusals = []rule{

@@ -10,6 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
 // agentFindings returns the findings about the node's kubelet, agent and driver.
@@ -21,6 +22,7 @@ func (n *nodeState) agentFindings() []Finding {
 			Message: "the node is not Ready" + detail(c.Message), NextStep: "check the node and its kubelet; the other findings of this node may be outdated",
 		})
 	}
+	found = append(found, n.kubeletFindings()...)
 	if n.pods != nil && !n.installerActive() {
 		found = append(found, n.agentPodFindings()...)
 	}
@@ -29,6 +31,22 @@ func (n *nodeState) agentFindings() []Finding {
 	}
 	found = append(found, n.runtimeFindings()...)
 	return append(found, n.agentStatusFindings(*n.gpuNode.Status.Agent)...)
+}
+
+// kubeletFindings returns a finding if kubelet starts pods without the GPUs that they request as extended resources. On a node of the installer, the phase has
+// this reason.
+func (n *nodeState) kubeletFindings() []Finding {
+	if n.node == nil || n.gpuNode != nil && n.gpuNode.Status.Phase != "" {
+		return nil
+	}
+	old := phase.OldKubelet(n.node.Status.NodeInfo.KubeletVersion)
+	if old == "" {
+		return nil
+	}
+	return []Finding{{
+		Severity: gpu.Critical.String(), Reason: ReasonKubeletTooOld, NextStep: "upgrade kubelet",
+		Message: fmt.Sprintf("kubelet has version %s and %s is required, because older ones start pods that request nvidia.com/… without GPUs", old, phase.MinKubelet),
+	}}
 }
 
 // runtimeFindings returns a finding if containers get GPUs of the node without a claim.

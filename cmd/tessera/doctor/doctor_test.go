@@ -44,6 +44,15 @@ type nodesScene struct {
 	agentA, agentB *corev1.Pod
 }
 
+// kubelet sets the version that the kubelet of a node reports.
+func (h *nodesScene) kubelet(name, version string) {
+	for _, object := range h.Objects {
+		if node, ok := object.(*corev1.Node); ok && node.Name == name {
+			node.Status.NodeInfo.KubeletVersion = version
+		}
+	}
+}
+
 func newNodesScene(t *testing.T) *nodesScene {
 	t.Helper()
 	h := &nodesScene{Scene: clustertest.New(t)}
@@ -450,6 +459,17 @@ func TestFindings(t *testing.T) {
 				h.gpuNode.Status.Phase, h.gpuNode.Status.Reason, h.gpuNode.Status.Message = v1alpha1.PhaseFailed, "DriverFailed", "no headers"
 			},
 			"gpu-a", "Critical", ReasonMaintenance, []string{"DriverFailed: no headers"}, nil,
+		},
+		"an old kubelet without an installer": {
+			func(h *nodesScene) { h.kubelet("gpu-b", "v1.35.4") },
+			"gpu-b", "Critical", ReasonKubeletTooOld, []string{"kubelet has version v1.35.4 and 1.36 is required", "upgrade kubelet"}, nil,
+		},
+		"an old kubelet, blocked by the installer": {
+			func(h *nodesScene) {
+				h.kubelet("gpu-a", "v1.35.4")
+				h.gpuNode.Status.Phase, h.gpuNode.Status.Reason, h.gpuNode.Status.Message = v1alpha1.PhaseBlocked, "KubeletTooOld", "upgrade it"
+			},
+			"gpu-a", "Critical", ReasonNotInService, []string{"Blocked: KubeletTooOld: upgrade it"}, []string{"is required"},
 		},
 		"a node that is blocked": {
 			func(h *nodesScene) {

@@ -94,6 +94,7 @@ const (
 	ReasonPodUnhealthy             Reason = "PodUnhealthy"             // unhealthy device in a pod's status without a fault of the GPU
 	ReasonDeviceGone               Reason = "DeviceGone"               // allocated device that is no longer published
 	ReasonNodeNotReady             Reason = "NodeNotReady"             // kubelet does not report the node as Ready
+	ReasonKubeletTooOld            Reason = "KubeletTooOld"            // kubelet that starts pods with extended resources without their GPUs
 	ReasonAgentMissing             Reason = "AgentMissing"             // no agent pod on the node
 	ReasonAgentNotReady            Reason = "AgentNotReady"            // no agent pod of the node is ready
 	ReasonAgentNotReporting        Reason = "AgentNotReporting"        // the agent's last report is from before the node's last boot

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
@@ -63,21 +62,12 @@ func Read(ctx context.Context, cluster action.Cluster, c *catalog.Catalog, gpuno
 func ObserveNode(node *corev1.Node) phase.Node {
 	n := phase.Node{
 		Exists: node.DeletionTimestamp == nil, Cordoned: node.Spec.Unschedulable, BootID: node.Status.NodeInfo.BootID,
-		OldKubelet: oldKubelet(node.Status.NodeInfo.KubeletVersion), Labels: action.ReadOperandLabels(node),
+		OldKubelet: phase.OldKubelet(node.Status.NodeInfo.KubeletVersion), Labels: action.ReadOperandLabels(node),
 	}
 	for _, c := range node.Status.Conditions {
 		n.Ready = n.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	}
 	return n
-}
-
-// oldKubelet returns the version of a kubelet if it is older than phase.MinKubelet. Distributions append text of their own, such as v1.35.4-gke.100.
-func oldKubelet(reported string) string {
-	parsed, err := version.ParseGeneric(reported)
-	if err != nil || parsed.AtLeast(version.MustParseGeneric(phase.MinKubelet)) {
-		return ""
-	}
-	return reported
 }
 
 // devicePluginResources returns the extended resources of a node through which a device plugin offers GPUs, sorted and joined. Whole GPUs, shared GPUs
