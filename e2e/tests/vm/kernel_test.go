@@ -3,8 +3,6 @@ package vm
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -125,8 +123,9 @@ func emptyRegistry(ctx context.Context) {
 	GinkgoHelper()
 	const answer = `while read -r line && [ "${#line}" -gt 1 ]; do :; done
 printf "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"`
-	shell(ctx, fmt.Sprintf("systemd-run --unit registry systemd-socket-activate --listen 127.0.0.1:80 --accept --inetd sh -c '%s'", strings.ReplaceAll(answer, "'", `'\''`)))
-	DeferCleanup(shell, "systemctl stop registry")
+	shell(ctx, `mkdir -p /etc/containerd/certs.d/localhost && echo 'server = "http://127.0.0.1:5000"' >/etc/containerd/certs.d/localhost/hosts.toml`)
+	shell(ctx, "systemd-run --quiet --collect --unit registry systemd-socket-activate --listen 127.0.0.1:5000 --accept --inetd sh -c '"+answer+"'")
+	DeferCleanup(shell, "systemctl stop registry && rm -r /etc/containerd/certs.d/localhost")
 }
 
 // diagnosed returns the output of `tessera doctor` for the node.
