@@ -122,9 +122,11 @@ func restartDriver(ctx context.Context) {
 func emptyRegistry(ctx context.Context) {
 	GinkgoHelper()
 	const answer = `while read -r line && [ "${#line}" -gt 1 ]; do :; done
-printf "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"`
+printf "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+`
 	shell(ctx, `mkdir -p /etc/containerd/certs.d/localhost && echo 'server = "http://127.0.0.1:5000"' >/etc/containerd/certs.d/localhost/hosts.toml`)
-	shell(ctx, "systemd-run --quiet --collect --unit registry systemd-socket-activate --listen 127.0.0.1:5000 --accept --inetd sh -c '"+answer+"'")
+	shell(ctx, "cat >/run/registry.sh <<'END'\n"+answer+"END")
+	shell(ctx, "systemd-run --quiet --collect --unit registry systemd-socket-activate --listen 127.0.0.1:5000 --accept --inetd sh /run/registry.sh")
 	DeferCleanup(shell, "systemctl stop registry && rm -r /etc/containerd/certs.d/localhost")
 }
 
