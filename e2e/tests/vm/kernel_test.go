@@ -81,9 +81,10 @@ func kernels() {
 		Expect(shell(ctx, "cat /sys/kernel/security/lockdown")).To(ContainSubstring("[integrity]"))
 		eventually(ctx, ContainSubstring("SecureBoot: secure boot is on and the kernel rejects unsigned modules, which are those compiled on the node; "+
 			"set usePrecompiled, or disable secure boot"))
-		n, err := c.GPUNode(ctx, vm)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(n.Status.Hardware.SecureBoot).To(BeTrue())
+		Eventually(ctx, func(ctx context.Context) (bool, error) {
+			n, err := c.GPUNode(ctx, vm)
+			return err == nil && n.Status.Hardware != nil && n.Status.Hardware.SecureBoot, err
+		}).WithTimeout(5 * time.Minute).Should(BeTrue())
 
 		By("following the message with an image whose modules have no signature either")
 		Expect(c.EditPolicy(ctx, func(p *v1alpha1.ClusterPolicy) {
