@@ -90,7 +90,8 @@ func kernels() {
 		Expect(c.EditPolicy(ctx, func(p *v1alpha1.ClusterPolicy) {
 			p.Spec.Driver.UsePrecompiled, p.Spec.Driver.Version = true, branch(cluster.NewDriver)
 		})).To(Succeed())
-		eventually(ctx, SatisfyAll(ContainSubstring("SecureBoot"), ContainSubstring("Key was rejected by service"), ContainSubstring("enroll the key with which they are signed")))
+		eventually(ctx, SatisfyAll(ContainSubstring("SecureBoot"), ContainSubstring("Key was rejected by service"),
+			ContainSubstring("enroll the key with which they are signed")))
 
 		By("disabling secure boot")
 		Expect(node().DisableSecureBoot()).To(Succeed())
