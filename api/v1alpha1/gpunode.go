@@ -18,6 +18,7 @@ import (
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.status.conditions[?(@.type=="GPUsHealthy")].status`
 // +kubebuilder:printcolumn:name="Product",type=string,JSONPath=`.status.agent.product`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
+// +kubebuilder:printcolumn:name="Kernel",type=string,priority=1,JSONPath=`.status.hardware.kernel`
 // +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.since`
 type GPUNode struct {
 	metav1.TypeMeta   `json:",inline"`

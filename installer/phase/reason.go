@@ -64,6 +64,7 @@ const (
 	ReasonImageNotFound    = "ImageNotFound"
 	ReasonImagePlatform    = "ImagePlatformMissing"
 	ReasonKernelPackages   = "KernelPackagesMissing"
+	ReasonHeadersMissing   = "HeadersMissing"
 	ReasonRepository       = "RepositoryNotReachable"
 	ReasonNetworkDriver    = "NetworkDriverMismatch"
 	ReasonNoSupportedGPU   = "NoSupportedGPU"

@@ -175,10 +175,22 @@ func (n *nodeState) diagnose() Node {
 	if len(node.Findings) > 0 {
 		node.Severity = node.Findings[0].Severity
 	}
+	node.Driver, node.Kernel = n.versions()
 	if n.gpuNode != nil {
 		node.History = n.gpuNode.Status.History
 	}
 	return node
+}
+
+// versions returns the version of the node's driver, as its agent has reported it in this boot, and the release of its kernel; empty if unknown.
+func (n *nodeState) versions() (driver, kernel string) {
+	if n.node != nil {
+		kernel = n.node.Status.NodeInfo.KernelVersion
+	}
+	if n.gpuNode == nil || n.gpuNode.Status.Agent == nil || n.node != nil && n.gpuNode.Status.Agent.BootID != n.node.Status.NodeInfo.BootID {
+		return "", kernel
+	}
+	return n.gpuNode.Status.Agent.DriverVersion, kernel
 }
 
 // agentPods returns the agent pods that are bound to a node.

@@ -30,6 +30,8 @@ func Command(flags *cluster.Flags) *cobra.Command {
 		Long: `Diagnose every node with GPUs and list its findings, the most severe first: the fault and since when it exists,
 the affected pods with the health in their status, the status of the installer's remediation, and the next step.
 
+A node that is named is listed with its driver and kernel also if it is healthy.
+
 Checked are GPU faults, withheld and tainted devices, agents, drivers, ResourceSlices, maintenance, pending
 reboots, claims that were refused or whose device is gone, the scheduler and the installer. The command changes
 nothing.
@@ -95,7 +97,7 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 	return nil
 }
 
-// keepNodes removes all nodes but the named ones; without names it keeps all. Cluster findings stay in any case.
+// keepNodes removes all nodes but the named ones, which are drawn in any case; without names it keeps all. Cluster findings stay in any case.
 func (r *Report) keepNodes(names []string) error {
 	if len(names) == 0 {
 		return nil
@@ -110,6 +112,7 @@ func (r *Report) keepNodes(names []string) error {
 			return fmt.Errorf("node %q has no GPUs of Tessera; nodes with GPUs: %s", name, strings.Join(known, ", "))
 		}
 	}
+	r.Named = true
 	r.Nodes = slices.DeleteFunc(r.Nodes, func(n Node) bool { return !slices.Contains(names, n.Name) })
 	r.Summary = r.summarize()
 	return nil

@@ -59,7 +59,7 @@ func newNodesScene(t *testing.T) *nodesScene {
 	h.a, h.b = h.Node("gpu-a", "h100x8", nil), h.Node("gpu-b", "t4x1", nil)
 	for _, object := range h.Objects {
 		if node, ok := object.(*corev1.Node); ok {
-			node.Status.NodeInfo.BootID = "boot-2"
+			node.Status.NodeInfo.BootID, node.Status.NodeInfo.KernelVersion = "boot-2", "6.8.0-79-generic"
 			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		}
 	}
@@ -627,6 +627,23 @@ func TestOutput(t *testing.T) {
 		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(), "\n")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
+	}
+}
+
+// TestNamedNodes checks that a node that is named is drawn with its versions although it is healthy, and without the driver of another boot.
+func TestNamedNodes(t *testing.T) {
+	h := newNodesScene(t)
+	r := h.report(t)
+	if err := r.keepNodes([]string{"gpu-a"}); err != nil {
+		t.Fatal(err)
+	}
+	want := "1 node healthy.\n\ngpu-a   8 GPUs   driver 580.65.06   kernel 6.8.0-79-generic   healthy\n"
+	if got := draw(r); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	h.gpuNode.Status.Agent.BootID = "boot-1"
+	if got := h.report(t).Nodes[0]; got.Name != "gpu-a" || got.Driver != "" || got.Kernel != "6.8.0-79-generic" {
+		t.Errorf("after a reboot: driver %q, kernel %q", got.Driver, got.Kernel)
 	}
 }
 

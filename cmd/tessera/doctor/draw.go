@@ -24,7 +24,8 @@ const (
 // maxHistory is the number of past remediations that are drawn per node.
 const maxHistory = 3
 
-// Draw writes the report for people: the summary, then the cluster findings, then every node with a finding or a past remediation.
+// Draw writes the report for people: the summary, then the cluster findings, then every node with a finding or a past remediation, and
+// those that were named.
 func Draw(s *output.Screen, report Report) {
 	style := output.Green
 	switch {
@@ -40,11 +41,11 @@ func Draw(s *output.Screen, report Report) {
 		drawFindings(s, report.Cluster, report.Time.Time)
 	}
 	for _, n := range report.Nodes {
-		if len(n.Findings) == 0 && len(n.History) == 0 {
+		if len(n.Findings) == 0 && len(n.History) == 0 && !report.Named {
 			continue
 		}
 		s.Line()
-		s.Line(output.Part{Style: output.Bold, Text: n.Name}, output.Part{Text: "   " + quantity(n.GPUs, "GPU")},
+		s.Line(output.Part{Style: output.Bold, Text: n.Name}, output.Part{Text: "   " + n.describe()},
 			output.Part{Style: severityStyle(n.Severity), Text: "   " + severityText(n.Severity)})
 		drawFindings(s, n.Findings, report.Time.Time)
 		drawHistory(s, n.History)
@@ -58,6 +59,18 @@ func Draw(s *output.Screen, report Report) {
 	for _, problem := range report.Problems {
 		s.Wrap(output.Part{Style: output.Yellow, Text: "! "}, len(margin), output.Part{Text: problem})
 	}
+}
+
+// describe returns the number of GPUs, and the versions of driver and kernel as far as they are known.
+func (n Node) describe() string {
+	text := quantity(n.GPUs, "GPU")
+	if n.Driver != "" {
+		text += "   driver " + n.Driver
+	}
+	if n.Kernel != "" {
+		text += "   kernel " + n.Kernel
+	}
+	return text
 }
 
 func drawFindings(s *output.Screen, findings []Finding, now time.Time) {

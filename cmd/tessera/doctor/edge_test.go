@@ -278,7 +278,7 @@ Cluster
   Critical  no replica of tessera-installer is the leader: none of them is active
             next    kubectl -n tessera-system logs i
 
-gpu-a   8 GPUs   healthy
+gpu-a   8 GPUs   driver 580.65.06   kernel 6.8.0-79-generic   healthy
   history   2026-01-02 02:04:05Z gpu-x XID 48: Recovered after 0s
 `
 	if got := draw(h.report(t)); got != want {

@@ -29,6 +29,8 @@ type Report struct {
 	// Cluster are the findings that belong to no node. Nodes are all nodes with GPUs, healthy ones included. Both begin with the most severe.
 	Cluster []Finding `json:"cluster,omitempty"`
 	Nodes   []Node    `json:"nodes"`
+	// Named is whether the caller has named the nodes: Draw then writes the healthy ones too.
+	Named bool `json:"-"`
 	// Reduced are sentences about functions that the version of Kubernetes does not permit. They are no findings: nothing is to be repaired.
 	Reduced []string `json:"reduced,omitempty"`
 	// Problems are sentences about objects that could not be read. Findings that need these objects are absent.
@@ -42,6 +44,9 @@ type Node struct {
 	Severity string `json:"severity,omitempty"`
 	// GPUs is the number of GPUs in the node's ResourceSlices.
 	GPUs int `json:"gpus"`
+	// Driver is the version of the driver that the agent uses in this boot, Kernel the release of the running kernel; empty if it is not known.
+	Driver string `json:"driver,omitempty"`
+	Kernel string `json:"kernel,omitempty"`
 	// Findings begin with the most severe.
 	Findings []Finding `json:"findings,omitempty"`
 	// History are the completed remediations, the latest first.

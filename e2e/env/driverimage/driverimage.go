@@ -160,6 +160,23 @@ func Precompiled(ctx context.Context, d Driver, kernels []string, headers, out s
 	})
 }
 
+// Compiling builds the image of another driver that compiles its modules on the node, into the folder out. Like Build, it waits for other processes.
+func Compiling(ctx context.Context, d Driver, out string, progress io.Writer) (Image, error) {
+	images, err := withBuilder(ctx, Want{Type: Types()[0]}, progress, func(b builder) ([]Image, error) {
+		b.out = out
+		v, err := compiling(d)
+		if err != nil {
+			return nil, err
+		}
+		made, err := b.archive(d, v)
+		return []Image{made}, err
+	})
+	if err != nil {
+		return Image{}, err
+	}
+	return images[0], nil
+}
+
 // withBuilder lets use build images while no other process does.
 func withBuilder(ctx context.Context, want Want, progress io.Writer, use func(builder) ([]Image, error)) ([]Image, error) {
 	cache, err := binaries.DefaultCache()

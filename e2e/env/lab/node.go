@@ -163,6 +163,12 @@ func (n *Node) Kernels() ([]string, error) {
 // SetKernel selects the kernel of the next boots of a virtual node.
 func (n *Node) SetKernel(release string) error { return n.lab.virtual(n.index).SetKernel(release) }
 
+// EnableSecureBoot makes UEFI with secure boot the firmware of the next boots of a virtual node, DisableSecureBoot a BIOS.
+func (n *Node) EnableSecureBoot() error { return n.lab.virtual(n.index).EnableSecureBoot() }
+
+// DisableSecureBoot reverts EnableSecureBoot.
+func (n *Node) DisableSecureBoot() error { return n.lab.virtual(n.index).DisableSecureBoot() }
+
 // Kill simulates a power loss: every process ends immediately, unsaved data is lost. The disk persists.
 func (n *Node) Kill(ctx context.Context) error { return n.machine.Kill(ctx) }
 

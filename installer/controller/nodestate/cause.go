@@ -43,6 +43,8 @@ var driverCauses = []cause{
 	{[]string{"could not resolve linux kernel version", "unable to locate package linux-", "no match for argument: kernel-", "unable to find a match: kernel-"},
 		phase.ReasonKernelPackages, "the package repositories have no packages of the node's kernel; boot a kernel whose packages they have, " +
 			"set repoConfig to repositories that have them, or set usePrecompiled"},
+	{[]string{"no headers for kernel", "unable to find the kernel source tree", "your kernel headers for kernel"}, phase.ReasonHeadersMissing,
+		"install the headers of the running kernel on the node (linux-headers-<kernel>, kernel-devel-<kernel>), or set usePrecompiled"},
 	{[]string{"temporary failure resolving", "could not resolve host", "could not resolve '", "connection timed out", "failed to update the dnf metadata cache"},
 		phase.ReasonRepository, "the package repositories cannot be reached; set repoConfig to a mirror, the proxy in env, or usePrecompiled"},
 	{[]string{"driver is in use"}, phase.ReasonModuleInUse, "end the processes that use it, or restart the node"},

@@ -116,7 +116,10 @@ func TestLogOfTheDriverNamesTheCause(t *testing.T) {
 		"E: Unable to locate package linux-headers-6.9.0" + end: {"KernelPackagesMissing", "1: E: Unable to locate", "usePrecompiled"},
 		"W: Temporary failure resolving 'archive.ubuntu.com'\nE: Unable to locate package linux-headers-6.9.0" + end: {
 			"KernelPackagesMissing", "1: E: Unable to locate", "usePrecompiled"},
-		"Err:1 Temporary failure resolving 'archive.ubuntu.com'" + end: {"RepositoryNotReachable", "1: Err:1", "mirror"},
+		"E: Unable to locate package linux-headers-6.9.0\nno headers for kernel 6.9.0: install linux-headers-6.9.0 on the node" + end: {
+			"HeadersMissing", "1: no headers for kernel 6.9.0", "usePrecompiled"},
+		"ERROR: Unable to find the kernel source tree for the currently running kernel." + end: {"HeadersMissing", "1: ERROR: Unable to find", "kernel-devel"},
+		"Err:1 Temporary failure resolving 'archive.ubuntu.com'" + end:                         {"RepositoryNotReachable", "1: Err:1", "mirror"},
 		"Unloading NVIDIA driver kernel modules...\nCould not unload NVIDIA driver kernel modules, driver is in use" + end: {
 			"ModuleInUse", "1: Could not unload NVIDIA driver kernel modules, driver is in use; ", "restart the node"},
 		"modprobe: ERROR: could not insert 'nvidia': Key was rejected by service" + end: {"SecureBoot", "1: modprobe: ERROR", "usePrecompiled"},

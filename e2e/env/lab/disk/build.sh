@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the disk of the lab's virtual machines: build.sh FOLDER. FOLDER gets root.ext4, and boot/<release> with the kernels in it.
+# Builds the disk of the lab's virtual machines: build.sh FOLDER. FOLDER gets root.ext4, boot/<release> with the kernels in it, and firmware/ with UEFI.
 # The root is a minimal Debian with what a Kubernetes node needs, as its administrator installs it; containerd and kubelet are the lab's.
 set -euo pipefail
 folder=$1
@@ -34,6 +34,10 @@ release=${release%-amd64}
 headers+=("linux-headers-${release%-cloud}-common")
 configure_apt "$folder/apt" < <(suites bookworm main)
 unpack "$folder/headers" "${headers[@]}"
+rm "$folder"/apt/cache/*.deb
+unpack "$folder/ovmf" ovmf
+mv "$folder/ovmf/usr/share/OVMF" "$folder/firmware"
+rm -r "$folder/ovmf"
 unset APT_CONFIG
 rm -rf "$folder/apt"
 # /lib is a link in the root, and in the images to which the headers are added.

@@ -71,5 +71,11 @@ func (d Disk) Kernel(release string) (kernel, initrd string) {
 	return filepath.Join(folder, "vmlinuz"), filepath.Join(folder, "initrd.img")
 }
 
+// Firmware returns the paths of UEFI, and of its variables with secure boot enabled and the keys of Microsoft.
+func (d Disk) Firmware() (code, variables string) {
+	folder := filepath.Join(string(d), "firmware")
+	return filepath.Join(folder, "OVMF_CODE_4M.secboot.fd"), filepath.Join(folder, "OVMF_VARS_4M.ms.fd")
+}
+
 // Headers is the folder with the headers of the kernels, as their packages have them.
 func (d Disk) Headers() string { return filepath.Join(string(d), "headers") }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,8 +45,10 @@ const (
 	keyFile     = "key" // of root's SSH key
 	// unpackedMark exists when the machine has the content of its mounts.
 	unpackedMark = "unpacked"
-	consoleFile  = "console.log"
-	qemuLog      = "qemu.log"
+	// variablesFile has the variables of UEFI. Without it, the firmware is a BIOS.
+	variablesFile = "uefi-variables.fd"
+	consoleFile   = "console.log"
+	qemuLog       = "qemu.log"
 )
 
 const (
@@ -105,6 +108,40 @@ func (v Virtual) SetKernel(release string) error {
 	return nil
 }
 
+// EnableSecureBoot makes UEFI with secure boot the firmware of the next boots. The kernel is the same: the firmware does not have the key of its signature, and
+// loads it by Linux' older protocol, which has no signature. The kernel reads the variable and locks itself down.
+func (v Virtual) EnableSecureBoot() error {
+	d, err := v.Base()
+	if err != nil {
+		return fmt.Errorf("enable secure boot: %w", err)
+	}
+	_, variables := d.Firmware()
+	text, err := os.ReadFile(variables)
+	if err != nil {
+		return fmt.Errorf("enable secure boot: %w", err)
+	}
+	return os.WriteFile(v.file(variablesFile), text, 0o644)
+}
+
+// DisableSecureBoot makes a BIOS the firmware of the next boots, as it is at first.
+func (v Virtual) DisableSecureBoot() error { return os.RemoveAll(v.file(variablesFile)) }
+
+// firmware returns QEMU's arguments for the machine's firmware. Only code in system management mode can change the variables.
+func (v Virtual) firmware() ([]string, error) {
+	if _, err := os.Stat(v.file(variablesFile)); errors.Is(err, fs.ErrNotExist) {
+		return []string{"-machine", "q35"}, nil
+	}
+	d, err := v.Base()
+	if err != nil {
+		return nil, err
+	}
+	code, _ := d.Firmware()
+	return []string{
+		"-machine", "q35,smm=on", "-global", "driver=cfi.pflash01,property=secure,value=on", "-global", "ICH9-LPC.disable_s3=1",
+		"-drive", "if=pflash,unit=0,format=raw,readonly=on,file=" + code, "-drive", "if=pflash,unit=1,format=raw,file=" + v.file(variablesFile),
+	}, nil
+}
+
 func (v Virtual) file(name string) string { return filepath.Join(v.folder, name) }
 
 // Boot starts the machine and returns when its services are about to start; see Machine.Boot. The content of the spec's mounts is copied at the first boot;
@@ -138,7 +175,7 @@ func (v Virtual) power(name string) error {
 	// AVX2 is off, because Go would hash images with it, and its emulation takes more than twice as long as that of other instructions.
 	args := []string{
 		"-name", name, "-nodefaults", "-no-user-config", "-display", "none",
-		"-machine", "q35", "-device", "intel-iommu", "-accel", "tcg,thread=multi", "-cpu", "max,avx2=off", "-smp", strconv.Itoa(virtualCPUs), "-m", strconv.Itoa(memoryMIB),
+		"-device", "intel-iommu", "-accel", "tcg,thread=multi", "-cpu", "max,avx2=off", "-smp", strconv.Itoa(virtualCPUs), "-m", strconv.Itoa(memoryMIB),
 		"-kernel", v.file(kernelFile), "-initrd", v.file(initrdFile),
 		"-append", "root=/dev/vda rw console=ttyS0 panic=-1 net.ifnames=0 mitigations=off intel_iommu=on systemd.show_status=no systemd.journald.forward_to_console=1",
 		"-drive", "id=layer,if=none,format=qcow2,cache=unsafe,file=" + v.file(layerFile), "-device", "virtio-blk-pci,drive=layer,bus=pcie.0",
@@ -147,11 +184,15 @@ func (v Virtual) power(name string) error {
 		"-device", "virtio-net-pci,netdev=cable,bus=pcie.0,romfile=,mac=" + v.MAC, "-device", "virtio-rng-pci,bus=pcie.0",
 		"-chardev", "file,id=console,append=on,path=" + filepath.Join(v.Logs(), consoleFile), "-serial", "chardev:console",
 	}
+	firmware, err := v.firmware()
+	if err != nil {
+		return err
+	}
 	functions, err := functions(v.Functions)
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("qemu-system-x86_64", append(args, functions...)...)
+	cmd := exec.Command("qemu-system-x86_64", slices.Concat(firmware, args, functions)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := v.Switch.Do(cmd.Start); err != nil {
