@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,7 +27,7 @@ const pluginPrefix = "kubectl-"
 // command returns the root command. program is the path by which the program was called: as kubectl's plugin, the help names the commands
 // in the form of kubectl.
 func command(program string) *cobra.Command {
-	var flags cluster.Flags
+	flags := cluster.NewFlags()
 	root := &cobra.Command{
 		Use:           "tessera",
 		Short:         "NVIDIA GPUs on Kubernetes: inventory, use, diagnosis, scheduling and upgrades",
@@ -40,8 +41,39 @@ func command(program string) *cobra.Command {
 	}
 	root.SetErr(output.Messages(os.Stderr))
 	flags.Add(root.PersistentFlags())
+	flags.CompleteFlags(root)
+	// Every verb has the flags of kubectl. Its help names the command that lists them.
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), globalFlags, ""))
 	root.AddCommand(
-		gpus.Command(&flags), doctor.Command(&flags), claims.Command(&flags), explain.Command(&flags),
-		check.Command(), migrate.Command(), plan.Command(&flags), bundle.Command(&flags), version.Command(&flags))
+		gpus.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags), plan.Command(flags), bundle.Command(flags),
+		version.Command(flags))
+	for _, verb := range root.Commands() {
+		verb.SetUsageTemplate(root.UsageTemplate() + optionsHint)
+	}
+	root.AddCommand(check.Command(), migrate.Command(), optionsCommand())
 	return root
+}
+
+// globalFlags is the part of cobra's usage template with the flags of the root command.
+const globalFlags = `{{if .HasAvailableInheritedFlags}}
+
+Global Flags:
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}`
+
+// optionsHint ends the help of the verbs that connect to a cluster.
+const optionsHint = `{{if not .HasAvailableSubCommands}}
+Use "{{.Root.DisplayName}} options" for the flags that select the cluster, the user and the namespace.
+{{end}}`
+
+// optionsCommand returns the verb options.
+func optionsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "options",
+		Short: "List the flags that select the cluster, the user and the namespace",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), "The following flags can be passed to any command:\n\n", cmd.Root().PersistentFlags().FlagUsages())
+			return err
+		},
+	}
 }

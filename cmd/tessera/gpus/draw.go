@@ -12,22 +12,12 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// Detail is the amount of detail that Draw writes.
-type Detail int
-
-// The details.
-const (
-	// Brief is the use of each GPU with its pods.
-	Brief Detail = iota
-	// Full adds addresses, UUIDs, claims and the meaning of faults.
-	Full
-)
-
 // indent begins every line below a GPU's first one.
 const indent = "    "
 
-// Draw draws the list by node. Ages are relative to now.
-func Draw(s *output.Screen, list List, detail Detail, now time.Time) {
+// Draw draws the list by node: the use of each GPU with its pods. A wide screen has also addresses, UUIDs, claims and the meaning of faults. Ages are
+// relative to now.
+func Draw(s *output.Screen, list List, now time.Time) {
 	for start := 0; start < len(list.Items); {
 		first := list.Items[start]
 		end := start
@@ -37,9 +27,11 @@ func Draw(s *output.Screen, list List, detail Detail, now time.Time) {
 		if start > 0 {
 			s.Line()
 		}
-		drawNode(s, list.Items[start:end])
+		if !s.NoHeaders {
+			drawNode(s, list.Items[start:end])
+		}
 		for _, g := range list.Items[start:end] {
-			drawGPU(s, g, detail, now)
+			drawGPU(s, g, now)
 		}
 		start = end
 	}
@@ -91,25 +83,25 @@ func tally(gpus []GPU, of func(GPU) string, between string) string {
 }
 
 // drawGPU draws one GPU: its headline, its faults, the picture of its parts, its holders, monitors and foreign taints.
-func drawGPU(s *output.Screen, g GPU, detail Detail, now time.Time) {
+func drawGPU(s *output.Screen, g GPU, now time.Time) {
 	line := []output.Part{{Text: fmt.Sprintf("  %2d  ", g.Index)}, {Style: output.Bold, Text: g.Product}}
 	if g.MemoryBytes > 0 {
 		line = append(line, output.Part{Text: "  " + size(g.MemoryBytes)})
 	}
 	line = append(line, output.Part{Text: "  "}, output.Part{Style: shapeStyle(g.Shape), Text: g.Shape}, output.Part{Text: "  " + useText(g)})
-	if hasSingleHolder(g) && detail == Brief {
+	if hasSingleHolder(g) && !s.Wide {
 		line = append(line, output.Part{Text: podsText(g.Holders[0])})
 		g.Holders = nil
 	}
-	if detail == Full {
+	if s.Wide {
 		line = append(line, output.Part{Style: output.Dim, Text: "  " + address(g)})
 	}
 	s.Line(line...)
-	drawHealth(s, g, detail, now)
+	drawHealth(s, g, now)
 	if cells := gpuCells(g, s.Width-len(indent)); len(cells) > 0 {
 		s.Line(append([]output.Part{{Text: indent}}, drawCells(cells)...)...)
 	}
-	rows := holderRows(g, detail)
+	rows := holderRows(g, s.Wide)
 	for i, h := range g.Holders {
 		drawHolder(s, rows[i], g, h)
 	}

@@ -129,7 +129,7 @@ func TestOutput(t *testing.T) {
 				test.answer.Color = "auto"
 			}
 			var out, errOut bytes.Buffer
-			if err := run(t.Context(), s.Cluster(), request{nodes: test.nodes, answer: test.answer, now: clustertest.Now, out: &out, errOut: &errOut}); err != nil {
+			if err := run(t.Context(), s.Cluster(), request{names: test.nodes, answer: test.answer, now: clustertest.Now, out: &out, errOut: &errOut}); err != nil {
 				t.Fatal(err)
 			}
 			if errOut.Len() > 0 {
@@ -150,7 +150,7 @@ func TestWidths(t *testing.T) {
 	}
 	for _, width := range []int{40, 60, 80, 200} {
 		var out bytes.Buffer
-		Draw(&output.Screen{Out: &out, Width: width, Cut: true}, list, Full, clustertest.Now)
+		Draw(&output.Screen{Out: &out, Width: width, Cut: true, Wide: true}, list, clustertest.Now)
 		for line := range strings.Lines(out.String()) {
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width {
 				t.Errorf("%d columns: %d in %q", width, n, line)
@@ -197,7 +197,7 @@ func TestErrors(t *testing.T) {
 	for name, test := range tests {
 		c := clustertest.Everyday(t).Cluster()
 		failRequests(t, c, test.verb, test.resource, test.err)
-		err := run(t.Context(), c, request{nodes: test.nodes, answer: output.Flags{Format: output.Text, Color: "auto"}, out: &bytes.Buffer{}, errOut: &bytes.Buffer{}})
+		err := run(t.Context(), c, request{names: test.nodes, answer: output.Flags{Format: output.Text, Color: "auto"}, out: &bytes.Buffer{}, errOut: &bytes.Buffer{}})
 		if err == nil {
 			t.Errorf("%s: no error", name)
 			continue
@@ -233,14 +233,14 @@ func TestNoCluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	cmd := Command(&cluster.Flags{})
+	cmd := Command(cluster.NewFlags())
 	cmd.SetArgs([]string{})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no cluster is configured: use --kubeconfig") {
 		t.Errorf("without a kubeconfig: %v", err)
 	}
 	cmd.SetArgs([]string{"-o", "xml"})
-	if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != `--output "xml": must be one of text, wide, json, yaml` {
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), `--output "xml": must be one of text, wide, name, json, yaml, jsonpath`) {
 		t.Errorf("-o xml: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +54,7 @@ The command changes nothing.`,
 			if err != nil {
 				return err
 			}
-			source, err := newSource(c, flags, files, cmd.InOrStdin())
+			source, err := newSource(cmd.Context(), c, files, cmd.InOrStdin())
 			if err != nil {
 				return fmt.Errorf("connect to the cluster: %w", err)
 			}
@@ -63,7 +62,7 @@ The command changes nothing.`,
 		},
 	}
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file with the edited ClusterPolicy or NVIDIADrivers, - for standard input")
-	answer.Add(cmd, output.Text, output.JSON)
+	answer.Add(cmd, output.Name)
 	return cmd
 }
 
@@ -71,7 +70,7 @@ The command changes nothing.`,
 type source func(context.Context) (Report, error)
 
 // newSource returns a source that reads the installer's status or, with files, one that previews them.
-func newSource(c *cluster.Cluster, flags *cluster.Flags, files []string, in io.Reader) (source, error) {
+func newSource(ctx context.Context, c *cluster.Cluster, files []string, in io.Reader) (source, error) {
 	if len(files) == 0 {
 		client, err := dynamic.NewForConfig(c.Config)
 		return func(ctx context.Context) (Report, error) { return loadReport(ctx, client) }, err
@@ -81,22 +80,21 @@ func newSource(c *cluster.Cluster, flags *cluster.Flags, files []string, in io.R
 		return nil, err
 	}
 	reader, err := client.New(c.Config, client.Options{Scheme: scheme})
-	namespace := cmp.Or(flags.Namespace, cluster.SystemNamespace)
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := c.SystemNamespace(ctx)
 	return func(ctx context.Context) (Report, error) { return preview(ctx, reader, namespace, files, in) }, err
 }
 
 func run(ctx context.Context, load source, answer output.Flags, out io.Writer) error {
-	screen, err := output.NewScreen(out, answer.Color)
-	if err != nil {
-		return err
-	}
 	report, err := load(ctx)
 	if err != nil {
 		return err
 	}
-	if answer.Format == output.JSON {
-		return output.WriteJSON(out, report)
+	result := output.Result{Value: report, Draw: func(s *output.Screen) { draw(s, report) }}
+	for _, d := range report.Drivers {
+		result.Rows = append(result.Rows, output.Row{Name: resourceName(d.Name), Value: d})
 	}
-	draw(screen, report)
-	return screen.Err()
+	return answer.Print(out, result)
 }

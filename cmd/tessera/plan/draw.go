@@ -57,7 +57,7 @@ func drawDriver(s *output.Screen, d Driver) {
 		rows = append(rows, []string{"  " + strconv.Itoa(i+1), strconv.Itoa(int(w.Count)), names})
 	}
 	if len(rows) > 0 {
-		s.Table([]string{"  WAVE", "NODES", "NAMES"}, rows)
+		s.Table(output.Columns("  WAVE", "NODES", "NAMES"), rows)
 	}
 }
 

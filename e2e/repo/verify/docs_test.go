@@ -212,12 +212,12 @@ func knownNames(t *testing.T) []string {
 
 // understand parses a command of a page: the verb and its flags must exist.
 func understand(line string) error {
-	var flags clusterflags.Flags
+	flags := clusterflags.NewFlags()
 	top := &cobra.Command{Use: "tessera"}
 	flags.Add(top.PersistentFlags())
 	top.AddCommand(
-		gpus.Command(&flags), doctor.Command(&flags), claims.Command(&flags), explain.Command(&flags),
-		check.Command(), migrate.Command(), plan.Command(&flags), bundle.Command(&flags), version.Command(&flags))
+		gpus.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags),
+		check.Command(), migrate.Command(), plan.Command(flags), bundle.Command(flags), version.Command(flags))
 	args := strings.Fields(line)[1:]
 	verb, rest, err := top.Find(args)
 	if err != nil {

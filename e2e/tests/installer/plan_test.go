@@ -60,7 +60,9 @@ spec: {driver: {source: Container, digest: of-another-driver, owner: ClusterPoli
 // tessera runs the verb plan.
 func tessera(t *testing.T, in string, args ...string) (string, error) {
 	t.Helper()
-	cmd := plan.Command(&cluster.Flags{Kubeconfig: shared.Kubeconfig, Namespace: "default"})
+	flags := cluster.NewFlags()
+	*flags.KubeConfig, flags.SystemNamespace = shared.Kubeconfig, "default"
+	cmd := plan.Command(flags)
 	var out bytes.Buffer
 	cmd.SetArgs(args)
 	cmd.SetIn(strings.NewReader(in))
