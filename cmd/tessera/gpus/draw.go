@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,6 +31,7 @@ func Draw(s *output.Screen, list List, now time.Time) {
 		if !s.NoHeaders {
 			drawNode(s, list.Items[start:end])
 		}
+		drawMonitors(s, list.Items[start:end])
 		for _, g := range list.Items[start:end] {
 			drawGPU(s, g, now)
 		}
@@ -66,6 +68,34 @@ func drawNode(s *output.Screen, gpus []GPU) {
 	s.Line(append(parts, output.Part{Style: output.Dim, Text: about})...)
 }
 
+// drawMonitors draws the pods and claims that monitor GPUs of a node, once each.
+func drawMonitors(s *output.Screen, gpus []GPU) {
+	var names []string
+	indexes := map[string][]string{}
+	for _, g := range gpus {
+		for _, h := range g.Monitors {
+			name := podsText(h)
+			if indexes[name] == nil {
+				names = append(names, name)
+			}
+			if index := strconv.Itoa(g.Index); !slices.Contains(indexes[name], index) {
+				indexes[name] = append(indexes[name], index)
+			}
+		}
+	}
+	for _, name := range names {
+		text := "monitored by " + name
+		switch n := len(indexes[name]); {
+		case n == len(gpus):
+		case n == 1:
+			text += ": GPU " + indexes[name][0]
+		default:
+			text += ": GPUs " + strings.Join(indexes[name], ", ")
+		}
+		s.Line(output.Part{Style: output.Dim, Text: indent + text})
+	}
+}
+
 // tally returns the number of GPUs per value of the function, such as "2 idle, 1 mig", in order of first appearance.
 func tally(gpus []GPU, of func(GPU) string, between string) string {
 	var names []string
@@ -82,7 +112,7 @@ func tally(gpus []GPU, of func(GPU) string, between string) string {
 	return strings.Join(names, ", ")
 }
 
-// drawGPU draws one GPU: its headline, its faults, the picture of its parts, its holders, monitors and foreign taints.
+// drawGPU draws one GPU: its headline, its faults, the picture of its parts, its holders and foreign taints.
 func drawGPU(s *output.Screen, g GPU, now time.Time) {
 	line := []output.Part{{Text: fmt.Sprintf("  %2d  ", g.Index)}, {Style: output.Bold, Text: g.Product}}
 	if g.MemoryBytes > 0 {
@@ -104,9 +134,6 @@ func drawGPU(s *output.Screen, g GPU, now time.Time) {
 	rows := holderRows(g, s.Wide)
 	for i, h := range g.Holders {
 		drawHolder(s, rows[i], g, h)
-	}
-	for _, h := range g.Monitors {
-		s.Line(output.Part{Text: indent}, output.Part{Style: output.Dim, Text: "monitored by " + podsText(h)})
 	}
 	for _, t := range g.Taints {
 		if !IsForeignTaint(g, t) {
