@@ -80,7 +80,8 @@ func tessera(t *testing.T, args ...string) string {
 func connectedVerbs() map[string][]string {
 	return map[string][]string{
 		"gpus": {"gpus"}, "doctor": {"doctor"}, "claims": {"claims", "-A"}, "explain": {"explain", "pod/x"}, "version": {"version"},
-		"upgrade-plan": {"plan", "upgrade"}, "support-bundle": {"support-bundle", "-o", "-"},
+		"upgrade-plan": {"upgrade", "plan"}, "upgrade-pause": {"upgrade", "pause"}, "upgrade-resume": {"upgrade", "resume"},
+		"upgrade-rollback": {"upgrade", "rollback"}, "remediation-pause": {"remediation", "pause"}, "remediation-resume": {"remediation", "resume"}, "support-bundle": {"support-bundle", "-o", "-"},
 	}
 }
 
@@ -191,23 +192,28 @@ func TestUnreachable(t *testing.T) {
 func TestWrongFlags(t *testing.T) {
 	selectServer(t, "http://127.0.0.1:1")
 	for line, want := range map[string]string{
-		"gpus -o xml":                    `--output "xml": must be one of text, wide, name, json, yaml, jsonpath`,
-		"gpus -o jsonpath":               "no template given",
-		"gpus -o jsonpath={.items":       "unclosed action",
-		"gpus -o custom-columns=NODE":    "HEADER:PATH",
-		"gpus -l a=b=c":                  `--selector "a=b=c"`,
-		"gpus --color blue":              `--color "blue": must be one of auto, always, never`,
-		"claims -l !":                    `--selector "!"`,
-		"claims --all":                   "unknown flag: --all",
-		"doctor -o wide":                 `--output "wide"`,
-		"explain train":                  "must be pod/NAME",
-		"explain":                        "accepts 1 arg(s)",
-		"check":                          "nothing to check",
-		"version extra":                  "unknown command",
-		"gpus --context other":           `context "other" does not exist`,
-		"gpus --kubeconfig /nonexistent": "load the kubeconfig",
-		"gpus --request-timeout soon":    "Invalid timeout value",
-		"gpu":                            `unknown command "gpu"`,
+		"gpus -o xml":                      `--output "xml": must be one of text, wide, name, json, yaml, jsonpath`,
+		"gpus -o jsonpath":                 "no template given",
+		"gpus -o jsonpath={.items":         "unclosed action",
+		"gpus -o custom-columns=NODE":      "HEADER:PATH",
+		"gpus -l a=b=c":                    `--selector "a=b=c"`,
+		"gpus --color blue":                `--color "blue": must be one of auto, always, never`,
+		"claims -l !":                      `--selector "!"`,
+		"claims --all":                     "unknown flag: --all",
+		"doctor -o wide":                   `--output "wide"`,
+		"explain train":                    "must be pod/NAME",
+		"explain":                          "accepts 1 arg(s)",
+		"check":                            "nothing to check",
+		"version extra":                    "unknown command",
+		"gpus --context other":             `context "other" does not exist`,
+		"gpus --kubeconfig /nonexistent":   "load the kubeconfig",
+		"gpus --request-timeout soon":      "Invalid timeout value",
+		"upgrade pause node/a":             `"node/a": must be clusterpolicy/NAME or nvidiadriver/NAME or gpunode/NAME`,
+		"upgrade rollback gpunode/a":       "must be clusterpolicy/NAME or nvidiadriver/NAME",
+		"upgrade resume --dry-run=client":  `--dry-run "client": must be one of none, server`,
+		"remediation pause nvidiadriver/a": "must be clusterpolicy/NAME or gpunode/NAME",
+		"plan upgrade":                     `unknown command "plan"`,
+		"gpu":                              `unknown command "gpu"`,
 	} {
 		if got := tessera(t, strings.Fields(line)...); !strings.Contains(got, want) || !strings.Contains(got, "exit status") {
 			t.Errorf("%s: %s\nwant %q", line, got, want)

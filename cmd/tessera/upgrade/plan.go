@@ -1,4 +1,4 @@
-package plan
+package upgrade
 
 import (
 	"context"
@@ -17,23 +17,11 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// Command returns the verb.
-func Command(flags *cluster.Flags) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "Show pending changes of the installer",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(upgradeCommand(flags))
-	return cmd
-}
-
-func upgradeCommand(flags *cluster.Flags) *cobra.Command {
+func planCommand(flags *cluster.Flags) *cobra.Command {
 	var answer output.Flags
 	var files []string
 	cmd := &cobra.Command{
-		Use:   "upgrade",
+		Use:   "plan",
 		Short: "Show which nodes change their driver, in which order, and how many pods lose their GPUs",
 		Long: `Show the effect of the current ClusterPolicy and NVIDIADrivers: how many nodes change their driver, in which
 waves, how many running pods lose their GPUs, and the progress of the current rollout. The installer computes
@@ -44,7 +32,7 @@ code on the objects that you may read, and a dry run of the API server validates
 maintenance windows and budgets are taken into account; an edit that changes no driver changes no node.
 
 The command changes nothing.`,
-		Example: "  tessera plan upgrade\n  tessera plan upgrade -f policy.yaml",
+		Example: "  tessera upgrade plan\n  tessera upgrade plan -f policy.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := answer.Validate(); err != nil {
