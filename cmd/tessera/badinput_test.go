@@ -79,7 +79,7 @@ func tessera(t *testing.T, args ...string) string {
 // connectedVerbs are calls of all verbs that connect to a cluster, by the names of their golden files.
 func connectedVerbs() map[string][]string {
 	return map[string][]string{
-		"gpus": {"gpus"}, "doctor": {"doctor"}, "claims": {"claims", "-A"}, "explain": {"explain", "pod/x"}, "version": {"version"},
+		"gpus": {"gpus"}, "status": {"status"}, "quota": {"quota"}, "doctor": {"doctor"}, "claims": {"claims", "-A"}, "explain": {"explain", "pod/x"}, "version": {"version"},
 		"upgrade-plan": {"upgrade", "plan"}, "upgrade-pause": {"upgrade", "pause"}, "upgrade-resume": {"upgrade", "resume"},
 		"upgrade-rollback": {"upgrade", "rollback"}, "remediation-pause": {"remediation", "pause"}, "remediation-resume": {"remediation", "resume"}, "support-bundle": {"support-bundle", "-o", "-"},
 	}

@@ -17,7 +17,9 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 	"github.com/tessera-gpu/tessera/cmd/tessera/migrate"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+	"github.com/tessera-gpu/tessera/cmd/tessera/quota"
 	"github.com/tessera-gpu/tessera/cmd/tessera/remediation"
+	"github.com/tessera-gpu/tessera/cmd/tessera/status"
 	"github.com/tessera-gpu/tessera/cmd/tessera/upgrade"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
 )
@@ -46,7 +48,7 @@ func command(program string) *cobra.Command {
 	// Every verb has the flags of kubectl. Its help names the command that lists them.
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), globalFlags, ""))
 	root.AddCommand(
-		gpus.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags), remediation.Command(flags), upgrade.Command(flags), bundle.Command(flags),
+		gpus.Command(flags), status.Command(flags), quota.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags), remediation.Command(flags), upgrade.Command(flags), bundle.Command(flags),
 		version.Command(flags))
 	for _, verb := range root.Commands() {
 		verb.SetUsageTemplate(root.UsageTemplate() + optionsHint)

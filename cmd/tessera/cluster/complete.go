@@ -41,7 +41,7 @@ func (f *Flags) Complete(names Completer) cobra.CompletionFunc {
 // CompleteFlags defines the completion of the flags that Add has defined on the command.
 func (f *Flags) CompleteFlags(cmd *cobra.Command) {
 	for flag, complete := range map[string]cobra.CompletionFunc{
-		"namespace": f.Complete(namespaceNames), "system-namespace": f.Complete(namespaceNames),
+		"namespace": f.Complete(NamespaceNames), "system-namespace": f.Complete(NamespaceNames),
 		"context": f.completeConfig(func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Contexts)) }),
 		"cluster": f.completeConfig(func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Clusters)) }),
 		"user":    f.completeConfig(func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.AuthInfos)) }),
@@ -62,8 +62,8 @@ func (f *Flags) completeConfig(names func(clientcmdapi.Config) []string) cobra.C
 	}
 }
 
-// namespaceNames is a Completer with all namespaces.
-func namespaceNames(ctx context.Context, c *Cluster, _ string) ([]string, error) {
+// NamespaceNames is a Completer with all namespaces.
+func NamespaceNames(ctx context.Context, c *Cluster, _ string) ([]string, error) {
 	list, err := c.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err

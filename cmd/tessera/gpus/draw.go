@@ -116,7 +116,7 @@ func tally(gpus []GPU, of func(GPU) string, between string) string {
 func drawGPU(s *output.Screen, g GPU, now time.Time) {
 	line := []output.Part{{Text: fmt.Sprintf("  %2d  ", g.Index)}, {Style: output.Bold, Text: g.Product}}
 	if g.MemoryBytes > 0 {
-		line = append(line, output.Part{Text: "  " + size(g.MemoryBytes)})
+		line = append(line, output.Part{Text: "  " + Size(g.MemoryBytes)})
 	}
 	line = append(line, output.Part{Text: "  "}, output.Part{Style: shapeStyle(g.Shape), Text: g.Shape}, output.Part{Text: "  " + useText(g)})
 	if hasSingleHolder(g) && !s.Wide {
@@ -160,7 +160,7 @@ func sharesText(s Shared) string {
 func useText(g GPU) string {
 	switch {
 	case g.Shared != nil:
-		text := fmt.Sprintf("%s of %s, %s", size(g.Shared.UsedMemoryBytes), size(g.Shared.MemoryBytes), sharesText(*g.Shared))
+		text := fmt.Sprintf("%s of %s, %s", Size(g.Shared.UsedMemoryBytes), Size(g.Shared.MemoryBytes), sharesText(*g.Shared))
 		if g.Shared.Compute > 0 {
 			text += fmt.Sprintf(", %d %% of the SMs allocated", g.Shared.Compute)
 		}
@@ -210,8 +210,8 @@ func shapeStyle(shape string) output.Style {
 	}[shape], output.Plain)
 }
 
-// size returns the bytes in whole GiB, below one in MiB.
-func size(bytes uint64) string {
+// Size returns the bytes in whole GiB, below one in MiB.
+func Size(bytes uint64) string {
 	const mi, gi = 1 << 20, 1 << 30
 	switch {
 	case bytes == 0:

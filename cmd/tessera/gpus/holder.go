@@ -53,7 +53,7 @@ func amountText(h Holder) string {
 	case h.Profile != "":
 		return h.Profile
 	case h.Shares > 0:
-		text := size(h.MemoryBytes)
+		text := Size(h.MemoryBytes)
 		if h.Compute > 0 {
 			text += fmt.Sprintf(", %d %%", h.Compute)
 		}

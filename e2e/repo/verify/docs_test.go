@@ -22,7 +22,9 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 	"github.com/tessera-gpu/tessera/cmd/tessera/migrate"
+	"github.com/tessera-gpu/tessera/cmd/tessera/quota"
 	"github.com/tessera-gpu/tessera/cmd/tessera/remediation"
+	clistatus "github.com/tessera-gpu/tessera/cmd/tessera/status"
 	"github.com/tessera-gpu/tessera/cmd/tessera/upgrade"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
 	"github.com/tessera-gpu/tessera/installer/crds"
@@ -218,7 +220,7 @@ func understand(line string) error {
 	flags.Add(top.PersistentFlags())
 	top.AddCommand(
 		gpus.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags),
-		check.Command(), migrate.Command(), upgrade.Command(flags), remediation.Command(flags), bundle.Command(flags), version.Command(flags))
+		check.Command(), migrate.Command(), upgrade.Command(flags), remediation.Command(flags), clistatus.Command(flags), quota.Command(flags), bundle.Command(flags), version.Command(flags))
 	args := strings.Fields(line)[1:]
 	verb, rest, err := top.Find(args)
 	if err != nil {
