@@ -230,3 +230,27 @@ func TestFlagsBeforeTheVerb(t *testing.T) {
 		}
 	}
 }
+
+// TestCompletion completes arguments and flags as a shell does.
+func TestCompletion(t *testing.T) {
+	serve(t, 0)
+	for line, want := range map[string][]string{
+		"gpus --context":          {"c"},
+		"gpus --cluster":          {"c"},
+		"gpus -o":                 {"text", "wide", "name", "json", "yaml", "jsonpath=", "custom-columns="},
+		"doctor --color":          {"auto", "always", "never"},
+		"upgrade pause --dry-run": {"none", "server"},
+		"gpus":                    {}, "doctor": {}, "claims": {}, "explain": {}, "quota": {}, "upgrade rollback": {}, "gpus -n": {},
+	} {
+		got := strings.Split(tessera(t, append([]string{"__complete"}, append(strings.Fields(line), "")...)...), "\n")
+		for _, name := range want {
+			if !slices.Contains(got, name) {
+				t.Errorf("%s: %q, want %q in it", line, got, name)
+			}
+		}
+		// The last lines are the directive, which excludes files, and its description.
+		if strings.Contains(strings.Join(got, "\n"), "ShellCompDirectiveDefault") {
+			t.Errorf("%s: the shell offers files: %q", line, got)
+		}
+	}
+}

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/bundle"
 	"github.com/tessera-gpu/tessera/cmd/tessera/check"
@@ -45,28 +47,41 @@ func command(program string) *cobra.Command {
 	root.SetErr(output.Messages(os.Stderr))
 	flags.Add(root.PersistentFlags())
 	flags.CompleteFlags(root)
-	// Every verb has the flags of kubectl. Its help names the command that lists them.
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), globalFlags, ""))
+	root.SetUsageFunc(usage(root.UsageFunc()))
 	root.AddCommand(
-		gpus.Command(flags), status.Command(flags), quota.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags), remediation.Command(flags), upgrade.Command(flags), bundle.Command(flags),
-		version.Command(flags))
-	for _, verb := range root.Commands() {
-		verb.SetUsageTemplate(root.UsageTemplate() + optionsHint)
-	}
-	root.AddCommand(check.Command(), migrate.Command(), optionsCommand())
+		gpus.Command(flags), claims.Command(flags), quota.Command(flags), status.Command(flags), doctor.Command(flags), explain.Command(flags),
+		upgrade.Command(flags), remediation.Command(flags), check.Command(), migrate.Command(), bundle.Command(flags), version.Command(flags),
+		optionsCommand())
 	return root
 }
 
-// globalFlags is the part of cobra's usage template with the flags of the root command.
-const globalFlags = `{{if .HasAvailableInheritedFlags}}
+// isOffline reports whether the verb connects to no cluster.
+func isOffline(verb *cobra.Command) bool {
+	offline := []string{"check", "migrate", "options", "completion", "help"}
+	return slices.Contains(offline, verb.Name()) || slices.Contains(offline, verb.Parent().Name())
+}
 
-Global Flags:
-{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}`
+// usage returns a function that writes the usage of a verb as cobra does, without the flags that all verbs have, for which it names the verb options.
+// Cobra's templates are not used: with them the linker keeps every exported method, which adds 30 MB to the program.
+func usage(standard func(*cobra.Command) error) func(*cobra.Command) error {
+	return func(verb *cobra.Command) error {
+		if !verb.HasParent() {
+			return standard(verb)
+		}
+		hide(verb.Root().PersistentFlags(), true)
+		defer hide(verb.Root().PersistentFlags(), false)
+		if err := standard(verb); err != nil || verb.HasAvailableSubCommands() || isOffline(verb) {
+			return err
+		}
+		_, err := fmt.Fprintf(verb.OutOrStderr(), "\nUse \"%s options\" for the flags that select the cluster, the user and the namespace.\n", verb.Root().DisplayName())
+		return err
+	}
+}
 
-// optionsHint ends the help of the verbs that connect to a cluster.
-const optionsHint = `{{if not .HasAvailableSubCommands}}
-Use "{{.Root.DisplayName}} options" for the flags that select the cluster, the user and the namespace.
-{{end}}`
+// hide sets whether the help lists the flags.
+func hide(flags *pflag.FlagSet, hidden bool) {
+	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = hidden })
+}
 
 // optionsCommand returns the verb options.
 func optionsCommand() *cobra.Command {

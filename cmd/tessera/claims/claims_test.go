@@ -180,3 +180,32 @@ func TestForbidden(t *testing.T) {
 		}
 	}
 }
+
+// TestSelection selects claims by arguments and by labels.
+func TestSelection(t *testing.T) {
+	s := clustertest.Everyday(t)
+	for _, object := range s.Objects {
+		if claim, ok := object.(*resourceapi.ResourceClaim); ok && strings.HasPrefix(claim.Name, "notebook") {
+			claim.Labels = map[string]string{"team": "vision"}
+		}
+	}
+	tests := map[string]struct {
+		names    []string
+		selector string
+		want     string
+		err      string
+	}{
+		"names":         {names: []string{"train", "chat"}, want: "resourceclaim.resource.k8s.io/chat\nresourceclaim.resource.k8s.io/train\n"},
+		"label":         {selector: "team=vision", want: "resourceclaim.resource.k8s.io/notebook-a\nresourceclaim.resource.k8s.io/notebook-b\nresourceclaim.resource.k8s.io/notebook-c\n"},
+		"name in label": {names: []string{"notebook-b"}, selector: "team", want: "resourceclaim.resource.k8s.io/notebook-b\n"},
+		"unknown":       {names: []string{"train", "absent"}, err: `no claim on GPUs is named "absent"`},
+	}
+	for name, test := range tests {
+		var out bytes.Buffer
+		r := request{selection: Selection{"demo", test.selector}, names: test.names, answer: output.Flags{Format: output.Name}, out: &out}
+		err := run(t.Context(), s.Cluster(), r)
+		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) || out.String() != test.want {
+			t.Errorf("%s: %v\n%s", name, err, out.String())
+		}
+	}
+}

@@ -8,11 +8,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -242,5 +244,46 @@ func TestNoCluster(t *testing.T) {
 	cmd.SetArgs([]string{"-o", "xml"})
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), `--output "xml": must be one of text, wide, name, json, yaml, jsonpath`) {
 		t.Errorf("-o xml: %v", err)
+	}
+}
+
+// TestSelection selects GPUs by arguments and by labels of their nodes.
+func TestSelection(t *testing.T) {
+	s := clustertest.Everyday(t)
+	for _, object := range s.Objects {
+		if node, ok := object.(*corev1.Node); ok {
+			node.Labels = map[string]string{"zone": strings.TrimPrefix(node.Name, "gpu-")}
+		}
+	}
+	first := "gpu-a/" + s.GPUName("gpu-a", 0)
+	tests := map[string]struct {
+		names    []string
+		selector string
+		want     int
+		err      string
+	}{
+		"all":               {want: 9},
+		"node":              {names: []string{"gpu-b"}, want: 1},
+		"name":              {names: []string{first}, want: 1},
+		"index and node":    {names: []string{"gpu-a/7", "gpu-b"}, want: 2},
+		"the same twice":    {names: []string{"gpu-a/0", first}, want: 1},
+		"label":             {selector: "zone=a", want: 8},
+		"label and node":    {selector: "zone=a", names: []string{"gpu-b"}, err: `node "gpu-b" publishes no GPUs; nodes with GPUs: gpu-a`},
+		"no node":           {selector: "zone=c", want: 0},
+		"unknown GPU":       {names: []string{"gpu-a/8"}, err: "lists the names"},
+		"GPU without name":  {names: []string{"gpu-a/"}, err: "lists the names"},
+		"GPU of other node": {names: []string{"gpu-b/" + s.GPUName("gpu-a", 0)}, err: "lists the names"},
+	}
+	for name, test := range tests {
+		var out bytes.Buffer
+		err := run(t.Context(), s.Cluster(), request{names: test.names, selector: test.selector, answer: output.Flags{Format: output.Name}, out: &out})
+		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) || strings.Count(out.String(), "\n") != test.want {
+			t.Errorf("%s: %v, want %q and %d GPUs\n%s", name, err, test.err, test.want, out.String())
+		}
+	}
+	for begin, want := range map[string]string{"": "gpu-a", "gpu-a/": first} {
+		if names, err := complete(t.Context(), s.Cluster(), begin); err != nil || !slices.Contains(names, want) {
+			t.Errorf("completion of %q: %v, %v, want %s", begin, names, err, want)
+		}
 	}
 }
