@@ -221,6 +221,7 @@ func understand(line string) error {
 	top.AddCommand(
 		gpus.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags),
 		check.Command(), migrate.Command(), upgrade.Command(flags), remediation.Command(flags), clistatus.Command(flags), quota.Command(flags), bundle.Command(flags), version.Command(flags))
+	top.AddCommand(&cobra.Command{Use: "options"})
 	args := strings.Fields(line)[1:]
 	verb, rest, err := top.Find(args)
 	if err != nil {
