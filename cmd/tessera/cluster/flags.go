@@ -25,11 +25,12 @@ func NewFlags() *Flags {
 	standard := genericclioptions.NewConfigFlags(true)
 	// The command stores no discovery documents.
 	standard.CacheDir = nil
+	limited := limitFirstResponse()
 	standard.WrapConfigFn = func(config *rest.Config) *rest.Config {
 		// The command is interactive: disable the client-side rate limit.
 		config.QPS = -1
 		config.UserAgent = "tessera"
-		config.Wrap(limitFirstResponse)
+		config.Wrap(limited)
 		return config
 	}
 	return &Flags{ConfigFlags: standard, Drivers: []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName}}

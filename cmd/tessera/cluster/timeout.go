@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/client-go/transport"
 )
 
 // firstResponseTimeout is the time that an API server has for its first response. Every verb begins with a request for a small document.
@@ -14,14 +16,19 @@ const firstResponseTimeout = 8 * time.Second
 // firstResponse is a transport that limits the time until the first response. Later requests, such as lists of many objects, take as long as they need,
 // up to --request-timeout.
 type firstResponse struct {
-	next      http.RoundTripper
-	timeout   time.Duration
-	responded atomic.Bool
+	next    http.RoundTripper
+	timeout time.Duration
+	// responded is that of all transports to the API server.
+	responded *atomic.Bool
 }
 
-// limitFirstResponse returns the transport with the limit. Credential plugins, which may wait for the user, run outside of it.
-func limitFirstResponse(next http.RoundTripper) http.RoundTripper {
-	return &firstResponse{next: next, timeout: firstResponseTimeout}
+// limitFirstResponse returns a function that adds the limit to the transports of an API server: the first response on any of them ends it. Credential
+// plugins, which may wait for the user, run outside of it.
+func limitFirstResponse() transport.WrapperFunc {
+	var responded atomic.Bool
+	return func(next http.RoundTripper) http.RoundTripper {
+		return &firstResponse{next: next, timeout: firstResponseTimeout, responded: &responded}
+	}
 }
 
 // RoundTrip implements http.RoundTripper.

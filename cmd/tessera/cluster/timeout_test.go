@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// transport is a RoundTripper that responds after a time.
-type transport struct {
+// responder is a RoundTripper that responds after a time.
+type responder struct {
 	delay time.Duration
 	last  *http.Request
 }
 
-func (f *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+func (f *responder) RoundTrip(request *http.Request) (*http.Response, error) {
 	f.last = request
 	select {
 	case <-request.Context().Done():
@@ -39,7 +39,7 @@ func get(t *testing.T, rt http.RoundTripper) error {
 func TestFirstResponseIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		err := get(t, limitFirstResponse(&transport{delay: time.Hour}))
+		err := get(t, limitFirstResponse()(&responder{delay: time.Hour}))
 		if err == nil || time.Since(start) > 10*time.Second {
 			t.Fatalf("%v after %s", err, time.Since(start))
 		}
@@ -55,8 +55,9 @@ func TestFirstResponseIsLimited(t *testing.T) {
 // TestLaterResponsesAreNotLimited reads a body for a long time and makes a slow request after the first response.
 func TestLaterResponsesAreNotLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		next := &transport{delay: time.Second}
-		limited := limitFirstResponse(next)
+		next := &responder{delay: time.Second}
+		limit := limitFirstResponse()
+		limited := limit(next)
 		if err := get(t, limited); err != nil {
 			t.Fatal(err)
 		}
@@ -67,6 +68,9 @@ func TestLaterResponsesAreNotLimited(t *testing.T) {
 		next.delay = time.Minute
 		if err := get(t, limited); err != nil {
 			t.Errorf("slow response: %v", err)
+		}
+		if err := get(t, limit(&responder{delay: time.Minute})); err != nil {
+			t.Errorf("slow response for another client: %v", err)
 		}
 	})
 }
