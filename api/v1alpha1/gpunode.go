@@ -313,7 +313,7 @@ type AgentStatus struct {
 	// GPUs is the number of GPUs from NVML.
 	// +optional
 	GPUs int32 `json:"gpus,omitempty"`
-	// Product is the product name of the first GPU.
+	// Product has the names of the products, separated by commas, that of the first GPU first.
 	// +optional
 	Product string `json:"product,omitempty"`
 	// Memory is the memory of the first GPU, in bytes.

@@ -213,8 +213,9 @@ const (
 // runDoctor prints the output of `tessera doctor` for a node, and returns an error if the exit status differs from the expected one.
 func runDoctor(ctx context.Context, c *cluster.Cluster, node string, want diagnosis) error {
 	fmt.Printf("\ntessera doctor %s\n", node)
-	flags := clicluster.Flags{Kubeconfig: c.Kubeconfig(), Drivers: []string{v1alpha1.DriverName}}
-	cmd := doctor.Command(&flags) //nolint:contextcheck // ExecuteContext passes ctx
+	flags := clicluster.NewFlags()
+	*flags.KubeConfig, flags.Drivers = c.Kubeconfig(), []string{v1alpha1.DriverName}
+	cmd := doctor.Command(flags) //nolint:contextcheck // ExecuteContext passes ctx
 	cmd.SetArgs([]string{node})
 	cmd.SetOut(os.Stdout)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true

@@ -22,7 +22,7 @@ var useCommands = []string{
 	"tessera claims",
 	"tessera doctor",
 	"tessera explain pod/" + pendingPod,
-	"tessera plan upgrade",
+	"tessera upgrade plan",
 }
 
 // installCLI builds the CLI as users do, below the cache, and returns the folder of the program.

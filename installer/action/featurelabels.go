@@ -56,7 +56,8 @@ func FeatureLabels(status v1alpha1.GPUNodeStatus) map[string]string {
 		return labels
 	}
 	labels[v1alpha1.LabelPresent] = "true"
-	labels[labelProduct] = sanitizeName(agent.Product)
+	first, _, _ := strings.Cut(agent.Product, ", ")
+	labels[labelProduct] = sanitizeName(first)
 	labels[labelCount] = strconv.Itoa(int(agent.GPUs))
 	if agent.Memory > 0 {
 		labels[labelMemory] = strconv.FormatInt(agent.Memory/bytesPerMiB, 10)

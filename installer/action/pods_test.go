@@ -189,6 +189,10 @@ func TestFeatureLabels(t *testing.T) {
 			v1alpha1.LabelPresent: "true", labelProduct: strings.Repeat("x", 63), labelCount: "1", labelFamily: "", labelMIG: "false", labelClique: "",
 			labelShares: "1", labelSharing: "none",
 		}},
+		"mixed products": {node{Agent: &v1alpha1.AgentStatus{GPUs: 8, Product: "NVIDIA A30, NVIDIA L40S"}}, map[string]string{
+			v1alpha1.LabelPresent: "true", labelProduct: "NVIDIA-A30", labelCount: "8", labelFamily: "", labelMIG: "false", labelClique: "",
+			labelShares: "1", labelSharing: "none",
+		}},
 		"a version of two parts": {node{Agent: &v1alpha1.AgentStatus{GPUs: 1, DriverVersion: "580.1"}}, map[string]string{
 			v1alpha1.LabelPresent: "true", labelProduct: "", labelCount: "1", labelFamily: "", labelMIG: "false", labelClique: "",
 			labelShares: "1", labelSharing: "none", labelDriver + "full": "580.1", labelDriver + "major": "580", labelDriver + "minor": "1",

@@ -3,6 +3,7 @@ package gpunode
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
@@ -27,7 +28,7 @@ func HardwareStatus(node gpu.Node) v1alpha1.AgentStatus {
 		return s
 	}
 	first := responding[0]
-	s.Product, s.Memory, s.Architecture = first.Product, int64(first.MemoryBytes), first.Architecture //nolint:gosec // far below the limit
+	s.Product, s.Memory, s.Architecture = products(responding), int64(first.MemoryBytes), first.Architecture //nolint:gosec // far below the limit
 	s.Clique = first.Clique
 	if first.ComputeMajor > 0 {
 		s.ComputeCapability = fmt.Sprintf("%d.%d", first.ComputeMajor, first.ComputeMinor)
@@ -47,4 +48,15 @@ func HardwareStatus(node gpu.Node) v1alpha1.AgentStatus {
 		s.MIGPending = s.MIGPending || g.Pending != g.Mode
 	}
 	return s
+}
+
+// products returns the names of the GPUs' products, separated by commas, that of the first GPU first.
+func products(gpus []gpu.GPU) string {
+	var names []string
+	for _, g := range gpus {
+		if !slices.Contains(names, g.Product) {
+			names = append(names, g.Product)
+		}
+	}
+	return strings.Join(names, ", ")
 }

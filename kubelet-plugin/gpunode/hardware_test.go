@@ -15,6 +15,9 @@ func TestHardwareStatus(t *testing.T) {
 	if got.GPUs != 2 || got.Product != node.GPUs[0].Product || got.ComputeCapability != "9.0" || !got.MIGCapable || got.DriverVersion == "" {
 		t.Errorf("%+v", got)
 	}
+	if got := HardwareStatus(gputest.Node(t, "a30x4l40sx4")); got.GPUs != 8 || got.Product != "NVIDIA A30, NVIDIA L40S" {
+		t.Errorf("mixed: %+v", got)
+	}
 	node.GPUs[1].Mode = 3 - node.GPUs[1].Mode
 	if got := HardwareStatus(node); got.MIGMode != mixed || !got.MIGPending {
 		t.Errorf("one GPU in another MIG mode: %+v", got)

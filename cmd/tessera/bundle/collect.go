@@ -38,7 +38,9 @@ type collector struct {
 	progress io.Writer
 	// system are Tessera's pods, users all other pods with claims.
 	system []corev1.Pod
-	users  []corev1.Pod
+	// namespace is that of Tessera's components.
+	namespace string
+	users     []corev1.Pod
 }
 
 // part is one part of the bundle.
@@ -83,7 +85,7 @@ func (c *collector) views() []part {
 			if _, err := c.json("gpus.json", found, nil); err != nil {
 				return 0, err
 			}
-			return c.text("gpus.txt", func(s *output.Screen) { gpus.Draw(s, found, gpus.Full, time.Now()) })
+			return c.text("gpus.txt", func(s *output.Screen) { gpus.Draw(s, found, time.Now()) })
 		}},
 		{"doctor report", func(ctx context.Context) (int, error) {
 			found, err := doctor.Load(ctx, c.cluster, time.Now())
@@ -96,11 +98,11 @@ func (c *collector) views() []part {
 			return c.text("doctor.txt", func(s *output.Screen) { doctor.Draw(s, found) })
 		}},
 		{"claims", func(ctx context.Context) (int, error) {
-			found, err := claims.Load(ctx, c.cluster, "")
+			found, err := claims.Load(ctx, c.cluster, claims.Selection{})
 			if err != nil {
 				return 0, err
 			}
-			return c.text("claims.txt", func(s *output.Screen) { claims.Draw(s, found, output.Wide) })
+			return c.text("claims.txt", func(s *output.Screen) { claims.Draw(s, found) })
 		}},
 	}
 }
@@ -193,11 +195,11 @@ func (c *collector) isRelevant(e corev1.Event) bool {
 	case "ResourceClaim", "ResourceSlice", "ResourceClaimTemplate", "DeviceClass", "Node":
 		return true
 	case "Pod":
-		return about.Namespace == cluster.SystemNamespace || slices.ContainsFunc(c.users, func(p corev1.Pod) bool {
+		return about.Namespace == c.namespace || slices.ContainsFunc(c.users, func(p corev1.Pod) bool {
 			return p.Namespace == about.Namespace && p.Name == about.Name
 		})
 	}
-	return about.Namespace == cluster.SystemNamespace
+	return about.Namespace == c.namespace
 }
 
 // yaml adds the objects to the archive; nothing when err, that of listing them, is not nil.
@@ -205,7 +207,7 @@ func (c *collector) yaml(name string, all []runtime.Object, err error) (int, err
 	if err != nil {
 		return 0, err
 	}
-	text, err := marshalObjects(all)
+	text, err := marshalObjects(all, c.namespace)
 	if err != nil {
 		return 0, err
 	}
@@ -231,6 +233,7 @@ func (c *collector) text(name string, draw func(*output.Screen)) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	screen.Wide = true
 	draw(screen)
 	return 1, c.archive.add(name, text.Bytes())
 }

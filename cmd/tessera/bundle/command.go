@@ -69,6 +69,11 @@ func (c *collector) write(ctx context.Context, out io.Writer, name string, at ti
 	if _, err := c.cluster.Client.Discovery().ServerVersion(); err != nil {
 		return cluster.ExplainError("read the API server's version", err)
 	}
+	namespace, err := c.cluster.SystemNamespace(ctx)
+	if err != nil {
+		return err
+	}
+	c.namespace = namespace
 	c.archive = newArchive(out, name, at)
 	if err := c.collect(ctx); err != nil {
 		return errors.Join(err, c.archive.close())

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
 // redacted replaces removed values.
@@ -36,11 +35,11 @@ var (
 // removeSensitive removes managedFields, kubectl's last-applied annotation, the values of the other annotations that are not Tessera's, and literal
 // environment values. In objects of users' namespaces it removes commands and their arguments, and in others the arguments that may be secrets. It
 // works on fields by their names, at any depth, so that templates and Tessera's own objects are covered. It modifies its argument.
-func removeSensitive(object map[string]any) {
+func removeSensitive(object map[string]any, system string) {
 	namespace, _, _ := unstructured.NestedString(object, "metadata", "namespace")
 	unstructured.RemoveNestedField(object, "metadata", "managedFields")
 	hide := redactAll
-	if namespace == "" || namespace == cluster.SystemNamespace {
+	if namespace == "" || namespace == system {
 		hide = redactSecrets
 	}
 	redactFields(object, hide)
@@ -122,7 +121,7 @@ type objectList struct {
 }
 
 // marshalObjects returns the objects as one YAML List, each with its type and without sensitive fields.
-func marshalObjects(objects []runtime.Object) ([]byte, error) {
+func marshalObjects(objects []runtime.Object, system string) ([]byte, error) {
 	known := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(known), v1alpha1.AddToScheme(known)); err != nil {
 		return nil, err
@@ -139,7 +138,7 @@ func marshalObjects(objects []runtime.Object) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode a %T: %w", copied, err)
 		}
-		removeSensitive(fields)
+		removeSensitive(fields, system)
 		all.Items = append(all.Items, fields)
 	}
 	return yaml.Marshal(all)

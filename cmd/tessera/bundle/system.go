@@ -11,8 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
 // The agents' name and container in their DaemonSet.
@@ -27,7 +25,7 @@ const agentTimeout = 30 * time.Second
 // systemParts are Tessera's objects, logs, metrics and hardware information.
 func (c *collector) systemParts() []part {
 	client := c.cluster.Client
-	folder := cluster.SystemNamespace
+	folder := c.namespace
 	everything := metav1.ListOptions{}
 	return []part{
 		{"Tessera pods", func(ctx context.Context) (int, error) {
@@ -88,7 +86,7 @@ func (c *collector) eachAgent(ctx context.Context, file string, request func(con
 		data, err := request(requestCtx, p)
 		cancel()
 		if err == nil {
-			err = c.archive.add(path.Join(cluster.SystemNamespace, fmt.Sprintf(file, p.Spec.NodeName+"-"+p.Name)), data)
+			err = c.archive.add(path.Join(c.namespace, fmt.Sprintf(file, p.Spec.NodeName+"-"+p.Name)), data)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("agent %s on %s: %w", p.Name, p.Spec.NodeName, err))
@@ -131,7 +129,7 @@ func (c *collector) log(ctx context.Context, p corev1.Pod, options *corev1.PodLo
 	if options.Previous {
 		name = options.Container + ".previous.log"
 	}
-	return c.archive.add(path.Join(cluster.SystemNamespace, "logs", p.Name, name), data)
+	return c.archive.add(path.Join(c.namespace, "logs", p.Name, name), data)
 }
 
 // restarts returns the restart count of a pod's container.

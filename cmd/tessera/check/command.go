@@ -41,26 +41,19 @@ Other objects are skipped. FILE is a file, a folder, or - for standard input.`,
 	}
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file or folder with manifests, - for standard input")
 	cmd.Flags().StringSliceVar(&drivers, "driver", []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName}, "names of the drivers whose parameters are validated")
-	answer.Add(cmd, output.Text, output.JSON)
+	answer.Add(cmd)
 	return cmd
 }
 
 // run validates the documents and writes the report. Its error has the number of invalid objects.
 func run(documents []document, drivers []string, answer output.Flags, out io.Writer) error {
 	report := checkDocuments(documents, drivers)
-	if answer.Format == output.JSON {
-		if err := output.WriteJSON(out, report); err != nil {
-			return err
-		}
-	} else {
-		screen, err := output.NewScreen(out, answer.Color)
-		if err != nil {
-			return err
-		}
-		draw(screen, report)
-		if err := screen.Err(); err != nil {
-			return err
-		}
+	result := output.Result{Value: report, Draw: func(s *output.Screen) { draw(s, report) }}
+	for _, object := range report.Items {
+		result.Rows = append(result.Rows, output.Row{Value: object})
+	}
+	if err := answer.Print(out, result); err != nil {
+		return err
 	}
 	switch invalid := report.countInvalid(); {
 	case len(report.Items) == 0:

@@ -42,7 +42,7 @@ func TestOutput(t *testing.T) {
 		foreign := s.Claim("foreign", "nic.example.com")
 		foreign.Namespace = "demo"
 		var out, errOut bytes.Buffer
-		if err := run(t.Context(), s.Cluster(), request{namespace: test.namespace, answer: test.answer, out: &out, errOut: &errOut}); err != nil {
+		if err := run(t.Context(), s.Cluster(), request{selection: Selection{Namespace: test.namespace}, answer: test.answer, out: &out, errOut: &errOut}); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join("testdata", test.file)
@@ -128,7 +128,7 @@ func TestStates(t *testing.T) {
 		s := clustertest.New(t)
 		s.Class("gpu.tessera.dev")
 		test.build(s, s.Node("n", "h100x2", nil))
-		list, err := Load(t.Context(), s.Cluster(), "")
+		list, err := Load(t.Context(), s.Cluster(), Selection{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestStates(t *testing.T) {
 func TestNothing(t *testing.T) {
 	for namespace, want := range map[string]string{"": "No claims on GPUs found.\n", "demo": "No claims on GPUs found in demo; -A lists all namespaces.\n"} {
 		var out, errOut bytes.Buffer
-		r := request{namespace: namespace, answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out, errOut: &errOut}
+		r := request{selection: Selection{Namespace: namespace}, answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out, errOut: &errOut}
 		if err := run(t.Context(), clustertest.New(t).Cluster(), r); err != nil || out.Len() > 0 || errOut.String() != want {
 			t.Errorf("%q: %v, out %q, err %q", namespace, err, out.String(), errOut.String())
 		}
@@ -168,7 +168,7 @@ func TestForbidden(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no"))
 		})
 		var out, errOut bytes.Buffer
-		err := run(t.Context(), c, request{namespace: "demo", answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out, errOut: &errOut})
+		err := run(t.Context(), c, request{selection: Selection{Namespace: "demo"}, answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out, errOut: &errOut})
 		if test.err != "" {
 			if err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Your user lacks this permission") {
 				t.Errorf("%s: %v", resource, err)
@@ -177,6 +177,35 @@ func TestForbidden(t *testing.T) {
 		}
 		if err != nil || !strings.HasPrefix(errOut.String(), test.problem) || !strings.Contains(out.String(), test.has) {
 			t.Errorf("%s: %v\n%s\n%s", resource, err, errOut.String(), out.String())
+		}
+	}
+}
+
+// TestSelection selects claims by arguments and by labels.
+func TestSelection(t *testing.T) {
+	s := clustertest.Everyday(t)
+	for _, object := range s.Objects {
+		if claim, ok := object.(*resourceapi.ResourceClaim); ok && strings.HasPrefix(claim.Name, "notebook") {
+			claim.Labels = map[string]string{"team": "vision"}
+		}
+	}
+	tests := map[string]struct {
+		names    []string
+		selector string
+		want     string
+		err      string
+	}{
+		"names":         {names: []string{"train", "chat"}, want: "resourceclaim.resource.k8s.io/chat\nresourceclaim.resource.k8s.io/train\n"},
+		"label":         {selector: "team=vision", want: "resourceclaim.resource.k8s.io/notebook-a\nresourceclaim.resource.k8s.io/notebook-b\nresourceclaim.resource.k8s.io/notebook-c\n"},
+		"name in label": {names: []string{"notebook-b"}, selector: "team", want: "resourceclaim.resource.k8s.io/notebook-b\n"},
+		"unknown":       {names: []string{"train", "absent"}, err: `no claim on GPUs is named "absent"`},
+	}
+	for name, test := range tests {
+		var out bytes.Buffer
+		r := request{selection: Selection{"demo", test.selector}, names: test.names, answer: output.Flags{Format: output.Name}, out: &out}
+		err := run(t.Context(), s.Cluster(), r)
+		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) || out.String() != test.want {
+			t.Errorf("%s: %v\n%s", name, err, out.String())
 		}
 	}
 }

@@ -17,55 +17,77 @@ import (
 func Command(flags *cluster.Flags) *cobra.Command {
 	var answer output.Flags
 	var all bool
+	var selector string
 	cmd := &cobra.Command{
-		Use:   "claims",
+		Use:   "claims [NAME...]",
 		Short: "List the ResourceClaims on GPUs: pods, devices, states and reasons",
 		Long: `List the ResourceClaims on GPUs of a namespace; with -A, of all namespaces.
 
 STATE is Pending (no device allocated), Allocated (reserved for no pod), Preparing or Ready (its pods are
 starting), InUse, Failed (the node's agent refused or lost a device) or Deleting. REASON is the message of the
 scheduler, the node's agent or kubelet about a claim that is not in use.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := answer.Validate(); err != nil {
+		Example: "  tessera claims -A\n  tessera claims train -o yaml\n  tessera claims -l team=vision -o custom-columns=CLAIM:.name,NODE:.node",
+		ValidArgsFunction: flags.Complete(func(ctx context.Context, c *cluster.Cluster, _ string) ([]string, error) {
+			list, err := Load(ctx, c, Selection{Namespace: c.Namespace})
+			var names []string
+			for _, claim := range list.Items {
+				names = append(names, claim.Name)
+			}
+			return names, err
+		}),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			if err := cluster.Validate(&answer, selector); err != nil {
 				return err
 			}
 			c, err := flags.ConnectSupported()
 			if err != nil {
 				return err
 			}
-			r := request{namespace: c.Namespace, answer: answer, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
+			r := request{selection: Selection{c.Namespace, selector}, names: names, answer: answer, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()}
 			if all {
-				r.namespace = ""
+				r.selection.Namespace = ""
 			}
 			return run(cmd.Context(), c, r)
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list the claims of all namespaces")
-	answer.Add(cmd, output.Text, output.Wide, output.JSON)
+	cluster.AddSelector(cmd, &selector, "claims")
+	answer.Add(cmd, output.Wide, output.Name)
 	return cmd
+}
+
+// Selection selects the claims.
+type Selection struct {
+	// Namespace is empty for all namespaces.
+	Namespace string
+	// Selector is a label selector; empty for all claims.
+	Selector string
 }
 
 // request is one call of the verb.
 type request struct {
-	// namespace is empty for all namespaces.
-	namespace string
-	answer    output.Flags
+	selection Selection
+	// names are those of the claims; empty for all claims.
+	names  []string
+	answer output.Flags
 	// out receives the list, errOut messages about it.
 	out, errOut io.Writer
 }
 
 func run(ctx context.Context, c *cluster.Cluster, r request) error {
-	screen, err := output.NewScreen(r.out, r.answer.Color)
+	list, err := Load(ctx, c, r.selection)
 	if err != nil {
 		return err
 	}
-	list, err := Load(ctx, c, r.namespace)
-	if err != nil {
+	if err := list.keepNames(r.names); err != nil {
 		return err
 	}
-	if r.answer.Format == output.JSON {
-		return output.WriteJSON(r.out, list)
+	result := output.Result{Value: list, Draw: func(s *output.Screen) { Draw(s, list) }}
+	for _, claim := range list.Items {
+		result.Rows = append(result.Rows, output.Row{Name: "resourceclaim.resource.k8s.io/" + claim.Name, Value: claim})
+	}
+	if !r.answer.IsText() {
+		return r.answer.Print(r.out, result)
 	}
 	for _, problem := range list.Problems {
 		if _, err := fmt.Fprintln(r.errOut, problem); err != nil {
@@ -73,25 +95,38 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 		}
 	}
 	switch {
-	case len(list.Items) == 0 && r.namespace == "":
+	case len(list.Items) == 0 && r.selection.Namespace == "":
 		_, err := fmt.Fprintln(r.errOut, "No claims on GPUs found.")
 		return err
 	case len(list.Items) == 0:
-		_, err := fmt.Fprintf(r.errOut, "No claims on GPUs found in %s; -A lists all namespaces.\n", r.namespace)
+		_, err := fmt.Fprintf(r.errOut, "No claims on GPUs found in %s; -A lists all namespaces.\n", r.selection.Namespace)
 		return err
 	}
-	Draw(screen, list, r.answer.Format)
-	return screen.Err()
+	return r.answer.Print(r.out, result)
+}
+
+// keepNames removes all claims but the named ones; without names it keeps all.
+func (l *List) keepNames(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(l.Items, func(c Claim) bool { return c.Name == name }) {
+			return fmt.Errorf("no claim on GPUs is named %q; -A lists all namespaces", name)
+		}
+	}
+	l.Items = slices.DeleteFunc(l.Items, func(c Claim) bool { return !slices.Contains(names, c.Name) })
+	return nil
 }
 
 // Load lists the objects and returns the claims on GPUs. It fails without claims or pods; any other list that fails becomes a problem of the result.
-func Load(ctx context.Context, c *cluster.Cluster, namespace string) (List, error) {
+func Load(ctx context.Context, c *cluster.Cluster, from Selection) (List, error) {
 	var s cluster.State
 	var err error
-	if s.Claims, err = c.ListClaims(ctx, namespace); err != nil {
+	if s.Claims, err = c.ListClaims(ctx, from.Namespace, from.Selector); err != nil {
 		return List{}, err
 	}
-	if s.Pods, err = c.ListPods(ctx, namespace); err != nil {
+	if s.Pods, err = c.ListPods(ctx, from.Namespace); err != nil {
 		return List{}, err
 	}
 	// DeviceClasses and ResourceSlices are cluster-scoped: users with permissions in one namespace may not list them.
@@ -111,26 +146,30 @@ func Load(ctx context.Context, c *cluster.Cluster, namespace string) (List, erro
 const maxReason = 80
 
 // Draw writes the list as a table. The wide one has the names of devices and the reasons in full.
-func Draw(s *output.Screen, list List, format output.Format) {
+func Draw(s *output.Screen, list List) {
+	device := deviceText
+	if s.Wide {
+		device = func(d Device) string { return d.Name }
+	}
 	var rows [][]string
 	for _, c := range list.Items {
 		reason := c.Reason
-		if runes := []rune(reason); len(runes) > maxReason && format != output.Wide {
+		if runes := []rune(reason); len(runes) > maxReason && !s.Wide {
 			reason = string(runes[:maxReason-3]) + "..."
 		}
 		rows = append(rows, []string{
 			c.Namespace, c.Name, strings.Join(c.Pods, ","), c.Node,
-			strings.Join(mapDevices(c.Devices, func(d Device) string { return deviceText(d, format) }), ","),
+			strings.Join(mapDevices(c.Devices, device), ","),
 			strings.Join(slices.Compact(mapDevices(c.Devices, shape)), ","), string(c.State), reason,
 		})
 	}
-	s.Table([]string{"NAMESPACE", "CLAIM", "PODS", "NODE", "DEVICES", "SHAPE", "STATE", "REASON"}, rows)
+	s.Table(output.Columns("NAMESPACE", "CLAIM", "PODS", "NODE", "DEVICES", "SHAPE", "STATE", "REASON"), rows)
 }
 
-// deviceText returns the GPU's index and the device's part of it, such as 2:1g.10gb; in the wide format the device's name.
-func deviceText(d Device, format output.Format) string {
+// deviceText returns the GPU's index and the device's part of it, such as 2:1g.10gb.
+func deviceText(d Device) string {
 	switch {
-	case d.Index == nil, format == output.Wide:
+	case d.Index == nil:
 		return d.Name
 	case d.Part == "":
 		return fmt.Sprintf("%d", *d.Index)

@@ -12,8 +12,6 @@ import (
 
 // ExplainError adds to the error of a request what was requested and, for common causes, what to do. It returns nil for nil.
 func ExplainError(request string, err error) error {
-	var unreachable *url.Error
-	var network net.Error
 	switch {
 	case err == nil:
 		return nil
@@ -25,10 +23,17 @@ func ExplainError(request string, err error) error {
 		return fmt.Errorf("%s: %w\nThe credentials were rejected: log in again, or choose another --context", request, err)
 	case apierrors.IsNotFound(err) && !namesObject(err):
 		return fmt.Errorf("%s: %w\nThe cluster does not serve resource.k8s.io/v1, which Tessera requires: check that Kubernetes is 1.36 or newer and that Dynamic Resource Allocation is enabled", request, err)
-	case errors.As(err, &unreachable), errors.As(err, &network):
+	case isUnreachable(err):
 		return fmt.Errorf("%s: %w\nThe API server is not reachable: check the network, --context and --kubeconfig", request, err)
 	}
 	return fmt.Errorf("%s: %w", request, err)
+}
+
+// isUnreachable reports whether the request got no response.
+func isUnreachable(err error) bool {
+	var request *url.Error
+	var network net.Error
+	return errors.As(err, &request) || errors.As(err, &network)
 }
 
 // namesObject reports whether the error is about one object, not about a resource that the API server does not serve.

@@ -14,9 +14,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// ListNodes returns the nodes.
-func (c *Cluster) ListNodes(ctx context.Context) ([]corev1.Node, error) {
-	list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+// ListNodes returns the nodes that the label selector selects; all nodes when it is empty.
+func (c *Cluster) ListNodes(ctx context.Context, selector string) ([]corev1.Node, error) {
+	list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, ExplainError("list the nodes", err)
 	}
@@ -37,9 +37,13 @@ func (c *Cluster) ListRules(ctx context.Context) ([]resourceapi.DeviceTaintRule,
 
 // ListLeases returns the leases in Tessera's namespace, with which replicas elect a leader.
 func (c *Cluster) ListLeases(ctx context.Context) ([]coordinationv1.Lease, error) {
-	list, err := c.Client.CoordinationV1().Leases(SystemNamespace).List(ctx, metav1.ListOptions{})
+	namespace, err := c.SystemNamespace(ctx)
 	if err != nil {
-		return nil, ExplainError("list the leases"+in(SystemNamespace), err)
+		return nil, err
+	}
+	list, err := c.Client.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, ExplainError("list the leases"+in(namespace), err)
 	}
 	return list.Items, nil
 }

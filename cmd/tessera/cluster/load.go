@@ -17,6 +17,8 @@ import (
 type State struct {
 	// Drivers are the names of the selected DRA drivers.
 	Drivers []string
+	// System is the namespace of Tessera's components.
+	System  string
 	Slices  []resourceapi.ResourceSlice
 	Claims  []resourceapi.ResourceClaim
 	Classes []resourceapi.DeviceClass
@@ -40,9 +42,10 @@ func (c *Cluster) ListResourceSlices(ctx context.Context) ([]resourceapi.Resourc
 	}), nil
 }
 
-// ListClaims returns the ResourceClaims of the namespace; of all namespaces when it is empty.
-func (c *Cluster) ListClaims(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error) {
-	list, err := c.Client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
+// ListClaims returns the ResourceClaims of the namespace that the label selector selects. An empty namespace is all namespaces, an empty selector
+// selects all claims.
+func (c *Cluster) ListClaims(ctx context.Context, namespace, selector string) ([]resourceapi.ResourceClaim, error) {
+	list, err := c.Client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, ExplainError("list the ResourceClaims"+in(namespace), err)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
@@ -154,7 +153,7 @@ func addNotReadyCause(pod corev1.Pod, message string) (*metav1.Time, string) {
 // agentLogsCommand returns the command that shows the agent's log; without an agent pod, the one that lists the pods.
 func (n *nodeState) agentLogsCommand() string {
 	for _, pod := range n.agents {
-		return "kubectl -n " + cluster.SystemNamespace + " logs " + pod.Name
+		return "kubectl -n " + n.system + " logs " + pod.Name
 	}
-	return "kubectl -n " + cluster.SystemNamespace + " get pods -o wide"
+	return "kubectl -n " + n.system + " get pods -o wide"
 }

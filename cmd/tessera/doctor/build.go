@@ -48,7 +48,9 @@ func nodeRank(severity string) int {
 // nodeState is one node with GPUs and all objects that concern it.
 type nodeState struct {
 	name string
-	now  time.Time
+	// system is the namespace of Tessera's components.
+	system string
+	now    time.Time
 	// node is nil where nodes are not readable, gpuNode and policy where no installer runs.
 	node    *corev1.Node
 	gpuNode *v1alpha1.GPUNode
@@ -73,7 +75,7 @@ func collectNodes(s cluster.State, now time.Time) []*nodeState {
 	known := map[string]*nodeState{}
 	at := func(name string) *nodeState {
 		if known[name] == nil {
-			known[name] = &nodeState{name: name, now: now, rules: s.Rules}
+			known[name] = &nodeState{name: name, system: s.System, now: now, rules: s.Rules}
 		}
 		return known[name]
 	}
@@ -96,7 +98,7 @@ func collectNodes(s cluster.State, now time.Time) []*nodeState {
 			n.claims = append(n.claims, claim)
 		}
 	}
-	for _, pod := range agentPods(s.Pods) {
+	for _, pod := range agentPods(s) {
 		// A ready agent without ResourceSlices runs on a node without GPUs.
 		if known[pod.Spec.NodeName] != nil || !isReady(pod) {
 			n := at(pod.Spec.NodeName)
@@ -194,10 +196,10 @@ func (n *nodeState) versions() (driver, kernel string) {
 }
 
 // agentPods returns the agent pods that are bound to a node.
-func agentPods(pods []corev1.Pod) []corev1.Pod {
+func agentPods(s cluster.State) []corev1.Pod {
 	var list []corev1.Pod
-	for _, pod := range pods {
-		if pod.Namespace == cluster.SystemNamespace && pod.Labels[labelName] == agentName && pod.Spec.NodeName != "" {
+	for _, pod := range s.Pods {
+		if pod.Namespace == s.System && pod.Labels[labelName] == agentName && pod.Spec.NodeName != "" {
 			list = append(list, pod)
 		}
 	}

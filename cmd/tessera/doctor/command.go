@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
@@ -24,8 +25,9 @@ const (
 // Command returns the verb.
 func Command(flags *cluster.Flags) *cobra.Command {
 	var answer output.Flags
+	var selector string
 	cmd := &cobra.Command{
-		Use:   "doctor [node...]",
+		Use:   "doctor [NODE...]",
 		Short: "Diagnose GPU nodes: faults, affected pods, remediation status, next steps",
 		Long: `Diagnose every node with GPUs and list its findings, the most severe first: the fault and since when it exists,
 the affected pods with the health in their status, the status of the installer's remediation, and the next step.
@@ -37,24 +39,26 @@ reboots, claims that were refused or whose device is gone, the scheduler and the
 nothing.
 
 Requires permission to list resourceslices, resourceclaims, pods, nodes, devicetaintrules, leases in
-tessera-system and, where the installer runs, gpunodes and clusterpolicies. Without permission for one of these
+Tessera's namespace and, where the installer runs, gpunodes and clusterpolicies. Without permission for one of these
 other than resourceslices, the report names what was not checked.
 
 Exit status: 0 when nothing is Critical or Fatal, 1 when something is, 2 when not everything could be checked.`,
-		Example: "  tessera doctor\n  tessera doctor gpu-a -o json",
+		Example:           "  tessera doctor\n  tessera doctor gpu-a -o json",
+		ValidArgsFunction: flags.Complete(cluster.NodeNames),
 		RunE: func(cmd *cobra.Command, nodes []string) error {
-			if err := answer.Validate(); err != nil {
+			if err := cluster.Validate(&answer, selector); err != nil {
 				return incomplete(err)
 			}
 			c, err := flags.ConnectSupported()
 			if err != nil {
 				return incomplete(err)
 			}
-			return run(cmd.Context(), c, request{nodes: nodes, answer: answer, now: time.Now(), out: cmd.OutOrStdout()})
+			return run(cmd.Context(), c, request{nodes: nodes, selector: selector, answer: answer, now: time.Now(), out: cmd.OutOrStdout()})
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return incomplete(err) })
-	answer.Add(cmd, output.Text, output.JSON, output.YAML)
+	cluster.AddSelector(cmd, &selector, "nodes")
+	answer.Add(cmd, output.Name)
 	return cmd
 }
 
@@ -63,30 +67,30 @@ func incomplete(err error) error { return output.Exit{Status: statusIncomplete, 
 
 // request is one call of the verb.
 type request struct {
-	nodes  []string
-	answer output.Flags
-	now    time.Time
-	out    io.Writer
+	// nodes are names, selector is a label selector of nodes. Empty, they select all nodes.
+	nodes    []string
+	selector string
+	answer   output.Flags
+	now      time.Time
+	out      io.Writer
 }
 
 func run(ctx context.Context, c *cluster.Cluster, r request) error {
-	screen, err := output.NewScreen(r.out, r.answer.Color)
+	report, err := Load(ctx, c, r.now)
 	if err != nil {
 		return incomplete(err)
 	}
-	report, err := Load(ctx, c, r.now)
-	if err != nil {
+	if err := report.keepLabeled(ctx, c, r.selector); err != nil {
 		return incomplete(err)
 	}
 	if err := report.keepNodes(r.nodes); err != nil {
 		return incomplete(err)
 	}
-	written, err := r.answer.Write(r.out, report)
-	if !written {
-		Draw(screen, report)
-		err = screen.Err()
+	result := output.Result{Value: report, Draw: func(s *output.Screen) { Draw(s, report) }}
+	for _, n := range report.Nodes {
+		result.Rows = append(result.Rows, output.Row{Name: "node/" + n.Name, Value: n})
 	}
-	switch {
+	switch err = r.answer.Print(r.out, result); {
 	case err != nil:
 		return incomplete(err)
 	case report.Bad():
@@ -94,6 +98,22 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 	case len(report.Problems) > 0:
 		return incomplete(errors.New("not everything could be checked: see above"))
 	}
+	return nil
+}
+
+// keepLabeled removes all nodes but those that the label selector selects.
+func (r *Report) keepLabeled(ctx context.Context, c *cluster.Cluster, selector string) error {
+	if selector == "" {
+		return nil
+	}
+	nodes, err := c.ListNodes(ctx, selector)
+	if err != nil {
+		return err
+	}
+	r.Nodes = slices.DeleteFunc(r.Nodes, func(n Node) bool {
+		return !slices.ContainsFunc(nodes, func(selected corev1.Node) bool { return selected.Name == n.Name })
+	})
+	r.Summary = r.summarize()
 	return nil
 }
 

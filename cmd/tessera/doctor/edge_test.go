@@ -316,13 +316,15 @@ func TestCommand(t *testing.T) {
 		kubeconfig string
 		want       string
 	}{
-		"another format": {[]string{"-o", "wide"}, kubeconfig, "must be one of text, json, yaml"},
+		"another format": {[]string{"-o", "wide"}, kubeconfig, "must be one of text, name, json, yaml"},
 		"unknown flag":   {[]string{"--nodes", "a"}, kubeconfig, "unknown flag: --nodes"},
 		"no kubeconfig":  {nil, "/nonexistent/kubeconfig", "load the kubeconfig"},
 		"unknown color":  {[]string{"--color", "blue"}, kubeconfig, `--color "blue"`},
 		"forbidden":      {nil, kubeconfig, "list the ResourceSlices"},
 	} {
-		cmd := Command(&cluster.Flags{Kubeconfig: test.kubeconfig})
+		flags := cluster.NewFlags()
+		*flags.KubeConfig = test.kubeconfig
+		cmd := Command(flags)
 		cmd.SetArgs(append([]string{}, test.args...))
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		err := cmd.ExecuteContext(t.Context())

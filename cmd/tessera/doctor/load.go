@@ -27,12 +27,13 @@ func Load(ctx context.Context, c *cluster.Cluster, now time.Time) (Report, error
 		missing string
 		load    func() error
 	}{
-		{"claims and affected pods", func() (err error) { s.Claims, err = c.ListClaims(ctx, ""); return err }},
+		{"claims and affected pods", func() (err error) { s.Claims, err = c.ListClaims(ctx, "", ""); return err }},
 		{"pods of users and of Tessera", func() (err error) { s.Pods, err = nonNil(c.ListPods(ctx, "")); return err }},
-		{"nodes", func() (err error) { s.Nodes, err = c.ListNodes(ctx); return err }},
+		{"nodes", func() (err error) { s.Nodes, err = c.ListNodes(ctx, ""); return err }},
 		{"GPUNodes and the status of remediations", func() (err error) { s.GPUNodes, err = c.ListGPUNodes(ctx); return err }},
 		{"policies", func() (err error) { s.Policies, err = c.ListPolicies(ctx); return err }},
 		{"DeviceTaintRules", func() (err error) { s.Rules, err = c.ListRules(ctx); return err }},
+		{"Tessera's components", func() (err error) { s.System, err = c.SystemNamespace(ctx); return err }},
 		{"leases", func() (err error) { s.Leases, err = c.ListLeases(ctx); return err }},
 	} {
 		if err := part.load(); err != nil {

@@ -85,14 +85,14 @@ func componentFindings(s cluster.State, now time.Time) []Finding {
 	for _, name := range []string{"tessera-scheduler", "tessera-installer"} {
 		var pods []corev1.Pod
 		for _, pod := range s.Pods {
-			if pod.Namespace == cluster.SystemNamespace && pod.Labels[labelName] == name {
+			if pod.Namespace == s.System && pod.Labels[labelName] == name {
 				pods = append(pods, pod)
 			}
 		}
 		if len(pods) == 0 {
 			continue
 		}
-		help := "kubectl -n " + cluster.SystemNamespace + " logs " + pods[0].Name
+		help := "kubectl -n " + s.System + " logs " + pods[0].Name
 		if !slices.ContainsFunc(pods, isReady) {
 			f := Finding{Severity: gpu.Critical.String(), Reason: ReasonComponentNotReady, NextStep: help, Message: "no pod of " + name + " is ready"}
 			f.Since, f.Message = addNotReadyCause(pods[0], f.Message)

@@ -30,9 +30,17 @@ func Command(flags *cluster.Flags) *cobra.Command {
 node whether the pod fits, the devices that it would get, the capacity that later pods would lose, or what is
 missing. If several nodes are chosen, the scheduler picks one of them at random.
 
-The scheduler's configuration is read from the Deployment tessera-scheduler in tessera-system, or from a file.
+The scheduler's configuration is read from the Deployment tessera-scheduler, or from a file.
 Requires the read permissions of a scheduler (ClusterRole system:kube-scheduler).`,
 		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: flags.Complete(func(ctx context.Context, c *cluster.Cluster, _ string) ([]string, error) {
+			pods, err := c.ListPods(ctx, c.Namespace)
+			var names []string
+			for _, p := range pods {
+				names = append(names, "pod/"+p.Name)
+			}
+			return names, err
+		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.answer.Validate(); err != nil {
 				return err
@@ -50,7 +58,7 @@ Requires the read permissions of a scheduler (ClusterRole system:kube-scheduler)
 		},
 	}
 	cmd.Flags().StringVar(&r.config, "config", "", "the scheduler's configuration file (default that of the Deployment tessera-scheduler)")
-	r.answer.Add(cmd, output.Text, output.JSON)
+	r.answer.Add(cmd, output.Name)
 	return cmd
 }
 
@@ -62,10 +70,6 @@ type request struct {
 }
 
 func (r request) run(ctx context.Context, c *cluster.Cluster) error {
-	screen, err := output.NewScreen(r.out, r.answer.Color)
-	if err != nil {
-		return err
-	}
 	pod, err := c.Client.CoreV1().Pods(c.Namespace).Get(ctx, r.pod, metav1.GetOptions{})
 	if err != nil {
 		return cluster.ExplainError(fmt.Sprintf("read pod %s/%s", c.Namespace, r.pod), err)
@@ -75,11 +79,11 @@ func (r request) run(ctx context.Context, c *cluster.Cluster) error {
 		return err
 	}
 	e.TypeMeta = metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind}
-	if r.answer.Format == output.JSON {
-		return output.WriteJSON(r.out, e)
+	result := output.Result{Value: e, Draw: func(s *output.Screen) { draw(s, e) }}
+	for _, n := range e.Nodes {
+		result.Rows = append(result.Rows, output.Row{Name: "node/" + n.Name, Value: n})
 	}
-	draw(screen, e)
-	return screen.Err()
+	return r.answer.Print(r.out, result)
 }
 
 func (r request) explain(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (Explanation, error) {
@@ -126,7 +130,7 @@ func simulateOnce(ctx context.Context, client kubernetes.Interface, profile sche
 
 // explainBound returns the node and the devices of a pod that is bound to a node.
 func explainBound(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (Explanation, error) {
-	list, err := claims.Load(ctx, c, pod.Namespace)
+	list, err := claims.Load(ctx, c, claims.Selection{Namespace: pod.Namespace})
 	if err != nil {
 		return Explanation{}, err
 	}

@@ -19,7 +19,7 @@ func draw(s *output.Screen, e Explanation) {
 	for _, n := range e.Nodes {
 		rows = append(rows, []string{n.Name, verdict(e, n), score(n), strings.Join(n.Devices, ","), n.Reason})
 	}
-	s.Table([]string{"NODE", "VERDICT", "SCORE", "DEVICES", "REASON"}, rows)
+	s.Table(output.Columns("NODE", "VERDICT", "SCORE", "DEVICES", "REASON"), rows)
 }
 
 func summary(e Explanation) string {

@@ -59,8 +59,8 @@ func scene(t *testing.T) *clustertest.Scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.SystemNamespace, Name: "config-5k2"}, Data: map[string]string{configKey: string(file)}})
-	running := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.SystemNamespace, Name: deployment}}
+	s.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultSystemNamespace, Name: "config-5k2"}, Data: map[string]string{configKey: string(file)}})
+	running := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultSystemNamespace, Name: deployment}}
 	running.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{
 		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "config-5k2"}},
 	}}}
@@ -173,7 +173,7 @@ func TestErrors(t *testing.T) {
 }
 
 func TestArguments(t *testing.T) {
-	cmd := Command(&cluster.Flags{})
+	cmd := Command(cluster.NewFlags())
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs([]string{"one"})
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "the argument must be pod/NAME") {

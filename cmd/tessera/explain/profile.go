@@ -34,10 +34,14 @@ func loadConfiguration(ctx context.Context, c *cluster.Cluster, file string) (*s
 		}
 		return parseConfiguration(file, text)
 	}
-	running, err := c.Client.AppsV1().Deployments(cluster.SystemNamespace).Get(ctx, deployment, metav1.GetOptions{})
+	namespace, err := c.SystemNamespace(ctx)
+	if err != nil {
+		return nil, err
+	}
+	running, err := c.Client.AppsV1().Deployments(namespace).Get(ctx, deployment, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("find the scheduler's configuration: no Deployment %s in %s: name the scheduler's configuration file with --config", deployment, cluster.SystemNamespace)
+		return nil, fmt.Errorf("find the scheduler's configuration: no Deployment %s in %s: name the scheduler's configuration file with --config", deployment, namespace)
 	case err != nil:
 		return nil, cluster.ExplainError("find the scheduler's configuration", err)
 	}
@@ -45,7 +49,7 @@ func loadConfiguration(ctx context.Context, c *cluster.Cluster, file string) (*s
 		if volume.ConfigMap == nil {
 			continue
 		}
-		found, err := c.Client.CoreV1().ConfigMaps(cluster.SystemNamespace).Get(ctx, volume.ConfigMap.Name, metav1.GetOptions{})
+		found, err := c.Client.CoreV1().ConfigMaps(namespace).Get(ctx, volume.ConfigMap.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, cluster.ExplainError("read the scheduler's configuration", err)
 		}

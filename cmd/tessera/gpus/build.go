@@ -50,6 +50,7 @@ func Build(s cluster.State) List {
 		for _, g := range r.GPUs {
 			item := buildGPU(r, g, holds[gpuKey{r.Driver, r.Pool, g.Name}])
 			item.addHealth(r, g, nodes[r.Node])
+			item.DriverVersion = driverVersion(r.DriverVersion, nodes[r.Node])
 			list.Items = append(list.Items, item)
 			list.Problems = append(list.Problems, item.Conflicts...)
 		}
@@ -142,7 +143,7 @@ func buildGPU(r wire.Reading, g wire.PublishedGPU, holds []hold) GPU {
 	item := GPU{
 		Node: r.Node, Driver: r.Driver, Pool: r.Pool, Name: g.Name, Index: g.GPU.Index, UUID: g.GPU.UUID,
 		Product: g.GPU.Product, Architecture: g.GPU.Architecture, PCI: g.GPU.PCI, MemoryBytes: g.GPU.MemoryBytes,
-		DriverVersion: r.DriverVersion, CUDAVersion: r.CUDAVersion, Offers: offeredShapes(g), Taints: collectTaints(g),
+		CUDAVersion: r.CUDAVersion, Offers: offeredShapes(g), Taints: collectTaints(g),
 	}
 	if g.GPU.NUMA >= 0 {
 		item.NUMA = &g.GPU.NUMA

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,22 +13,12 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// Detail is the amount of detail that Draw writes.
-type Detail int
-
-// The details.
-const (
-	// Brief is the use of each GPU with its pods.
-	Brief Detail = iota
-	// Full adds addresses, UUIDs, claims and the meaning of faults.
-	Full
-)
-
 // indent begins every line below a GPU's first one.
 const indent = "    "
 
-// Draw draws the list by node. Ages are relative to now.
-func Draw(s *output.Screen, list List, detail Detail, now time.Time) {
+// Draw draws the list by node: the use of each GPU with its pods. A wide screen has also addresses, UUIDs, claims and the meaning of faults. Ages are
+// relative to now.
+func Draw(s *output.Screen, list List, now time.Time) {
 	for start := 0; start < len(list.Items); {
 		first := list.Items[start]
 		end := start
@@ -37,9 +28,12 @@ func Draw(s *output.Screen, list List, detail Detail, now time.Time) {
 		if start > 0 {
 			s.Line()
 		}
-		drawNode(s, list.Items[start:end])
+		if !s.NoHeaders {
+			drawNode(s, list.Items[start:end])
+		}
+		drawMonitors(s, list.Items[start:end])
 		for _, g := range list.Items[start:end] {
-			drawGPU(s, g, detail, now)
+			drawGPU(s, g, now)
 		}
 		start = end
 	}
@@ -74,6 +68,34 @@ func drawNode(s *output.Screen, gpus []GPU) {
 	s.Line(append(parts, output.Part{Style: output.Dim, Text: about})...)
 }
 
+// drawMonitors draws the pods and claims that monitor GPUs of a node, once each.
+func drawMonitors(s *output.Screen, gpus []GPU) {
+	var names []string
+	indexes := map[string][]string{}
+	for _, g := range gpus {
+		for _, h := range g.Monitors {
+			name := podsText(h)
+			if indexes[name] == nil {
+				names = append(names, name)
+			}
+			if index := strconv.Itoa(g.Index); !slices.Contains(indexes[name], index) {
+				indexes[name] = append(indexes[name], index)
+			}
+		}
+	}
+	for _, name := range names {
+		text := "monitored by " + name
+		switch n := len(indexes[name]); {
+		case n == len(gpus):
+		case n == 1:
+			text += ": GPU " + indexes[name][0]
+		default:
+			text += ": GPUs " + strings.Join(indexes[name], ", ")
+		}
+		s.Line(output.Part{Style: output.Dim, Text: indent + text})
+	}
+}
+
 // tally returns the number of GPUs per value of the function, such as "2 idle, 1 mig", in order of first appearance.
 func tally(gpus []GPU, of func(GPU) string, between string) string {
 	var names []string
@@ -90,31 +112,28 @@ func tally(gpus []GPU, of func(GPU) string, between string) string {
 	return strings.Join(names, ", ")
 }
 
-// drawGPU draws one GPU: its headline, its faults, the picture of its parts, its holders, monitors and foreign taints.
-func drawGPU(s *output.Screen, g GPU, detail Detail, now time.Time) {
+// drawGPU draws one GPU: its headline, its faults, the picture of its parts, its holders and foreign taints.
+func drawGPU(s *output.Screen, g GPU, now time.Time) {
 	line := []output.Part{{Text: fmt.Sprintf("  %2d  ", g.Index)}, {Style: output.Bold, Text: g.Product}}
 	if g.MemoryBytes > 0 {
-		line = append(line, output.Part{Text: "  " + size(g.MemoryBytes)})
+		line = append(line, output.Part{Text: "  " + Size(g.MemoryBytes)})
 	}
 	line = append(line, output.Part{Text: "  "}, output.Part{Style: shapeStyle(g.Shape), Text: g.Shape}, output.Part{Text: "  " + useText(g)})
-	if hasSingleHolder(g) && detail == Brief {
+	if hasSingleHolder(g) && !s.Wide {
 		line = append(line, output.Part{Text: podsText(g.Holders[0])})
 		g.Holders = nil
 	}
-	if detail == Full {
+	if s.Wide {
 		line = append(line, output.Part{Style: output.Dim, Text: "  " + address(g)})
 	}
 	s.Line(line...)
-	drawHealth(s, g, detail, now)
+	drawHealth(s, g, now)
 	if cells := gpuCells(g, s.Width-len(indent)); len(cells) > 0 {
 		s.Line(append([]output.Part{{Text: indent}}, drawCells(cells)...)...)
 	}
-	rows := holderRows(g, detail)
+	rows := holderRows(g, s.Wide)
 	for i, h := range g.Holders {
 		drawHolder(s, rows[i], g, h)
-	}
-	for _, h := range g.Monitors {
-		s.Line(output.Part{Text: indent}, output.Part{Style: output.Dim, Text: "monitored by " + podsText(h)})
 	}
 	for _, t := range g.Taints {
 		if !IsForeignTaint(g, t) {
@@ -141,7 +160,7 @@ func sharesText(s Shared) string {
 func useText(g GPU) string {
 	switch {
 	case g.Shared != nil:
-		text := fmt.Sprintf("%s of %s, %s", size(g.Shared.UsedMemoryBytes), size(g.Shared.MemoryBytes), sharesText(*g.Shared))
+		text := fmt.Sprintf("%s of %s, %s", Size(g.Shared.UsedMemoryBytes), Size(g.Shared.MemoryBytes), sharesText(*g.Shared))
 		if g.Shared.Compute > 0 {
 			text += fmt.Sprintf(", %d %% of the SMs allocated", g.Shared.Compute)
 		}
@@ -191,8 +210,8 @@ func shapeStyle(shape string) output.Style {
 	}[shape], output.Plain)
 }
 
-// size returns the bytes in whole GiB, below one in MiB.
-func size(bytes uint64) string {
+// Size returns the bytes in whole GiB, below one in MiB.
+func Size(bytes uint64) string {
 	const mi, gi = 1 << 20, 1 << 30
 	switch {
 	case bytes == 0:

@@ -13,10 +13,10 @@ import (
 )
 
 // drawHealth draws the faults of a GPU and that it is held.
-func drawHealth(s *output.Screen, g GPU, detail Detail, now time.Time) {
+func drawHealth(s *output.Screen, g GPU, now time.Time) {
 	for _, f := range g.Faults {
 		text := f.Severity + ": " + f.String() + faultScope(f) + sinceText(f.Since, now)
-		if detail == Full {
+		if s.Wide {
 			text += ": " + faultMeaning(f)
 		}
 		s.Line(output.Part{Text: indent}, output.Part{Style: severityStyle(f.Severity), Text: "! " + text})
@@ -27,7 +27,7 @@ func drawHealth(s *output.Screen, g GPU, detail Detail, now time.Time) {
 			text += ", step " + h.Step
 		}
 		text += sinceText(h.Since, now)
-		if detail == Full && h.Reason != "" {
+		if s.Wide && h.Reason != "" {
 			text += ": " + h.Reason
 		}
 		s.Line(output.Part{Text: indent}, output.Part{Style: output.Yellow, Text: text})

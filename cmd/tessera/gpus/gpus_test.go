@@ -8,11 +8,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -129,7 +131,7 @@ func TestOutput(t *testing.T) {
 				test.answer.Color = "auto"
 			}
 			var out, errOut bytes.Buffer
-			if err := run(t.Context(), s.Cluster(), request{nodes: test.nodes, answer: test.answer, now: clustertest.Now, out: &out, errOut: &errOut}); err != nil {
+			if err := run(t.Context(), s.Cluster(), request{names: test.nodes, answer: test.answer, now: clustertest.Now, out: &out, errOut: &errOut}); err != nil {
 				t.Fatal(err)
 			}
 			if errOut.Len() > 0 {
@@ -150,7 +152,7 @@ func TestWidths(t *testing.T) {
 	}
 	for _, width := range []int{40, 60, 80, 200} {
 		var out bytes.Buffer
-		Draw(&output.Screen{Out: &out, Width: width, Cut: true}, list, Full, clustertest.Now)
+		Draw(&output.Screen{Out: &out, Width: width, Cut: true, Wide: true}, list, clustertest.Now)
 		for line := range strings.Lines(out.String()) {
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width {
 				t.Errorf("%d columns: %d in %q", width, n, line)
@@ -197,7 +199,7 @@ func TestErrors(t *testing.T) {
 	for name, test := range tests {
 		c := clustertest.Everyday(t).Cluster()
 		failRequests(t, c, test.verb, test.resource, test.err)
-		err := run(t.Context(), c, request{nodes: test.nodes, answer: output.Flags{Format: output.Text, Color: "auto"}, out: &bytes.Buffer{}, errOut: &bytes.Buffer{}})
+		err := run(t.Context(), c, request{names: test.nodes, answer: output.Flags{Format: output.Text, Color: "auto"}, out: &bytes.Buffer{}, errOut: &bytes.Buffer{}})
 		if err == nil {
 			t.Errorf("%s: no error", name)
 			continue
@@ -233,14 +235,55 @@ func TestNoCluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	cmd := Command(&cluster.Flags{})
+	cmd := Command(cluster.NewFlags())
 	cmd.SetArgs([]string{})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no cluster is configured: use --kubeconfig") {
 		t.Errorf("without a kubeconfig: %v", err)
 	}
 	cmd.SetArgs([]string{"-o", "xml"})
-	if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != `--output "xml": must be one of text, wide, json, yaml` {
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), `--output "xml": must be one of text, wide, name, json, yaml, jsonpath`) {
 		t.Errorf("-o xml: %v", err)
+	}
+}
+
+// TestSelection selects GPUs by arguments and by labels of their nodes.
+func TestSelection(t *testing.T) {
+	s := clustertest.Everyday(t)
+	for _, object := range s.Objects {
+		if node, ok := object.(*corev1.Node); ok {
+			node.Labels = map[string]string{"zone": strings.TrimPrefix(node.Name, "gpu-")}
+		}
+	}
+	first := "gpu-a/" + s.GPUName("gpu-a", 0)
+	tests := map[string]struct {
+		names    []string
+		selector string
+		want     int
+		err      string
+	}{
+		"all":               {want: 9},
+		"node":              {names: []string{"gpu-b"}, want: 1},
+		"name":              {names: []string{first}, want: 1},
+		"index and node":    {names: []string{"gpu-a/7", "gpu-b"}, want: 2},
+		"the same twice":    {names: []string{"gpu-a/0", first}, want: 1},
+		"label":             {selector: "zone=a", want: 8},
+		"label and node":    {selector: "zone=a", names: []string{"gpu-b"}, err: `node "gpu-b" publishes no GPUs; nodes with GPUs: gpu-a`},
+		"no node":           {selector: "zone=c", want: 0},
+		"unknown GPU":       {names: []string{"gpu-a/8"}, err: "lists the names"},
+		"GPU without name":  {names: []string{"gpu-a/"}, err: "lists the names"},
+		"GPU of other node": {names: []string{"gpu-b/" + s.GPUName("gpu-a", 0)}, err: "lists the names"},
+	}
+	for name, test := range tests {
+		var out bytes.Buffer
+		err := run(t.Context(), s.Cluster(), request{names: test.names, selector: test.selector, answer: output.Flags{Format: output.Name}, out: &out})
+		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) || strings.Count(out.String(), "\n") != test.want {
+			t.Errorf("%s: %v, want %q and %d GPUs\n%s", name, err, test.err, test.want, out.String())
+		}
+	}
+	for begin, want := range map[string]string{"": "gpu-a", "gpu-a/": first} {
+		if names, err := complete(t.Context(), s.Cluster(), begin); err != nil || !slices.Contains(names, want) {
+			t.Errorf("completion of %q: %v, %v, want %s", begin, names, err, want)
+		}
 	}
 }

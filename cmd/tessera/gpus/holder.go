@@ -7,12 +7,12 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// holderRows returns a row per holder, with columns of equal width.
-func holderRows(g GPU, detail Detail) []string {
+// holderRows returns a row per holder, with columns of equal width; wide rows have the claim and the UUID.
+func holderRows(g GPU, wide bool) []string {
 	rows := make([][]string, len(g.Holders))
 	for i, h := range g.Holders {
 		rows[i] = []string{amountText(h), slicesText(h), podsText(h)}
-		if detail == Full {
+		if wide {
 			rows[i] = append(rows[i], "claim "+h.Claim.Namespace+"/"+h.Claim.Name, h.UUID)
 		}
 	}
@@ -53,7 +53,7 @@ func amountText(h Holder) string {
 	case h.Profile != "":
 		return h.Profile
 	case h.Shares > 0:
-		text := size(h.MemoryBytes)
+		text := Size(h.MemoryBytes)
 		if h.Compute > 0 {
 			text += fmt.Sprintf(", %d %%", h.Compute)
 		}

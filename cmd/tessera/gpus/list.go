@@ -25,13 +25,14 @@ type GPU struct {
 	Driver string `json:"driver"`
 	Pool   string `json:"pool"`
 	// Name is the GPU's name in device names and records, Index its NVML index.
-	Name          string `json:"name"`
-	Index         int    `json:"index"`
-	UUID          string `json:"uuid,omitempty"`
-	Product       string `json:"product,omitempty"`
-	Architecture  string `json:"architecture,omitempty"`
-	PCI           string `json:"pci,omitempty"`
-	NUMA          *int   `json:"numa,omitempty"`
+	Name         string `json:"name"`
+	Index        int    `json:"index"`
+	UUID         string `json:"uuid,omitempty"`
+	Product      string `json:"product,omitempty"`
+	Architecture string `json:"architecture,omitempty"`
+	PCI          string `json:"pci,omitempty"`
+	NUMA         *int   `json:"numa,omitempty"`
+	// DriverVersion is written as NVIDIA does, such as 580.65.06.
 	DriverVersion string `json:"driverVersion,omitempty"`
 	CUDAVersion   string `json:"cudaVersion,omitempty"`
 	MemoryBytes   uint64 `json:"memoryBytes,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -44,6 +45,54 @@ func escapeJSON(encoded string) string {
 		}
 	}
 	return escaped.String()
+}
+
+// marker precedes a character in the JSON that becomes YAML: the encoder of YAML quotes strings with it, and writes it as markerText.
+const (
+	marker     = `\u0001`
+	markerText = `\x01`
+)
+
+// markYAML marks the characters of the JSON that an encoder of YAML leaves as they are and a terminal could interpret.
+func markYAML(encoded []byte) []byte {
+	var marked strings.Builder
+	for _, r := range string(encoded) {
+		switch {
+		case r >= utf8.RuneSelf-1 && unicode.IsControl(r): // the parser of YAML, which reads the JSON, refuses it
+			fmt.Fprintf(&marked, `\u%04x`, r)
+			continue
+		case keptByYAML(r):
+			marked.WriteString(marker)
+		}
+		marked.WriteRune(r)
+	}
+	return []byte(marked.String())
+}
+
+// keptByYAML reports whether the encoder of YAML leaves the character as it is although a terminal could interpret it. The encoder escapes control
+// characters, byte order marks, and everything beyond the Basic Multilingual Plane.
+func keptByYAML(r rune) bool {
+	return r >= utf8.RuneSelf && r < 0xfffe && r != 0xfeff && r != '\u2028' && r != '\u2029' && !unicode.IsControl(r) && !strconv.IsGraphic(r)
+}
+
+// escapeYAML replaces the marked characters by their escapes. The value that the YAML encodes is that of the JSON before markYAML.
+func escapeYAML(encoded string) string {
+	var escaped strings.Builder
+	for {
+		before, after, found := strings.Cut(encoded, markerText)
+		escaped.WriteString(before)
+		if !found {
+			return escaped.String()
+		}
+		r, size := utf8.DecodeRuneInString(after)
+		if keptByYAML(r) {
+			fmt.Fprintf(&escaped, `\u%04X`, r)
+			after = after[size:]
+		} else {
+			escaped.WriteString(markerText)
+		}
+		encoded = after
+	}
 }
 
 // messages is a writer of messages to people.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // hostile is what a tenant could write into a field: it clears the screen, hides text, forges a line, sets the title, and more.
@@ -21,7 +23,7 @@ func TestScreenEscapes(t *testing.T) {
 			s.Wrap(Part{Plain, hostile}, 2, Part{Plain, strings.ReplaceAll(hostile, "\r\n", " ")})
 		},
 		"text":  func(s *Screen) { s.Text(hostile) },
-		"table": func(s *Screen) { s.Table([]string{"NAME", "NODE"}, [][]string{{hostile, "node"}, {"", "node"}}) },
+		"table": func(s *Screen) { s.Table(Columns("NAME", "NODE"), [][]string{{hostile, "node"}, {"", "node"}}) },
 	} {
 		var out strings.Builder
 		screen, err := NewScreen(&out, "never")
@@ -58,18 +60,40 @@ func TestMessagesAreEscaped(t *testing.T) {
 	}
 }
 
-// The JSON has the same value, for programs, and nothing for terminals.
-func TestJSONIsEscaped(t *testing.T) {
-	var out strings.Builder
-	valid := strings.ToValidUTF8(hostile, "")
-	if err := WriteJSON(&out, map[string]string{"name": valid + " <ü>"}); err != nil {
-		t.Fatal(err)
+// JSON and YAML have the same value, for programs, and nothing for terminals.
+func TestEncodingsAreEscaped(t *testing.T) {
+	for _, text := range []string{strings.ToValidUTF8(hostile, "") + " <ü>", "\x01\u202e", "\x01\\x01", "plain\u202e", "\u2028\ufeff\ue000\U0001f600\u00a0", ""} {
+		for _, format := range []Format{JSON, YAML} {
+			var out strings.Builder
+			if err := (&Flags{Format: format}).Print(&out, Result{Value: map[string]string{"name": text}}); err != nil {
+				t.Fatal(err)
+			}
+			var got map[string]string
+			decode := json.Unmarshal
+			if format == YAML {
+				decode = func(text []byte, into any) error { return yaml.Unmarshal(text, into) }
+			}
+			if err := decode([]byte(out.String()), &got); err != nil || got["name"] != text {
+				t.Errorf("%s of %q: %q, %v: %q", format, text, out.String(), err, got["name"])
+			}
+			if !harmless(out.String()) {
+				t.Errorf("%s of %q: %q", format, text, out.String())
+			}
+		}
 	}
-	var got map[string]string
-	if err := json.Unmarshal([]byte(out.String()), &got); err != nil || got["name"] != valid+" <ü>" {
-		t.Errorf("%v, %v", got, err)
-	}
-	if !harmless(out.String()) || !strings.Contains(out.String(), " <ü>") {
-		t.Errorf("%q", out.String())
+}
+
+// TestTemplatesAreEscaped covers the formats whose text has no quotes.
+func TestTemplatesAreEscaped(t *testing.T) {
+	for _, format := range []Format{"jsonpath={.name}", "custom-columns=NAME:.name", Name} {
+		var out strings.Builder
+		value := map[string]string{"name": hostile}
+		r := Result{Value: value, Rows: []Row{{Name: hostile, Value: value}}}
+		if err := (&Flags{Format: format}).Print(&out, r); err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.ReplaceAll(out.String(), "\t", ""); !harmless(text) || !strings.Contains(text, `\x1b[2Jname`) {
+			t.Errorf("%s: %q", format, out.String())
+		}
 	}
 }

@@ -1,107 +1,246 @@
 package output
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// Format is an output format.
+// Format is an output format, for some formats with a template, such as jsonpath={.items}.
 type Format string
 
-// The formats.
+// The formats without a template.
 const (
 	Text Format = "text"
 	Wide Format = "wide"
+	Name Format = "name"
 	JSON Format = "json"
 	YAML Format = "yaml"
 )
 
+// customColumns begins the format of a table with columns of the caller.
+const customColumns = "custom-columns="
+
 // Flags are the output flags of a verb.
 type Flags struct {
-	Format  Format
-	Color   string
-	formats []Format
+	Format Format
+	Color  string
+	// NoHeaders leaves out the headers of tables.
+	NoHeaders bool
+	formats   []Format
 }
 
-// Add defines the flags on the verb. formats are those that the verb supports; the first is the default.
-func (f *Flags) Add(cmd *cobra.Command, formats ...Format) {
-	f.formats = formats
-	cmd.Flags().StringVarP((*string)(&f.Format), "output", "o", string(formats[0]), "output format: "+formatNames(formats))
-	if slices.Contains(formats, Text) {
-		cmd.Flags().StringVar(&f.Color, "color", "auto", "colors: auto, always or never; with auto, the environment variable NO_COLOR disables them")
-	}
+// Result is the output of a verb in all formats.
+type Result struct {
+	// Value is encoded for the formats json, yaml and jsonpath.
+	Value any
+	// Rows are the items for the formats name and custom-columns. Without rows, Value is the one item.
+	Rows []Row
+	// Draw writes the text for people.
+	Draw func(*Screen)
 }
 
-// Validate returns an error for a format that the verb does not support.
-func (f *Flags) Validate() error {
-	if !slices.Contains(f.formats, f.Format) {
-		return fmt.Errorf("--output %q: must be one of %s", f.Format, formatNames(f.formats))
-	}
-	return nil
+// Row is an item of a list.
+type Row struct {
+	// Name identifies the item as an argument of the verb, or of kubectl.
+	Name  string
+	Value any
 }
 
-func formatNames(formats []Format) string {
+// Add defines the flags on the verb. extra are the formats that the verb supports in addition to those of every verb: Wide and Name.
+func (f *Flags) Add(cmd *cobra.Command, extra ...Format) {
+	f.formats = slices.Concat([]Format{Text}, extra, []Format{JSON, YAML})
+	cmd.Flags().StringVarP((*string)(&f.Format), "output", "o", string(Text), "output format: "+f.formatNames())
+	cmd.Flags().StringVar(&f.Color, "color", "auto", "colors: auto, always or never; with auto, the environment variable NO_COLOR disables them")
+	cmd.Flags().BoolVar(&f.NoHeaders, "no-headers", false, "do not print headers (default print headers)")
 	var names []string
-	for _, f := range formats {
-		names = append(names, string(f))
+	for _, format := range f.formats {
+		names = append(names, string(format))
 	}
-	return strings.Join(names, ", ")
+	names = append(names, "jsonpath=", "jsonpath-as-json=", "jsonpath-file=", customColumns)
+	// Registering fails only for a flag that does not exist.
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// WriteJSON writes the value as indented JSON.
-func WriteJSON(out io.Writer, value any) error {
-	var text strings.Builder
-	encoder := json.NewEncoder(&text)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
+// Validate returns an error for an unknown format or an invalid template.
+func (f *Flags) Validate() error {
+	if _, err := NewScreen(io.Discard, f.Color); err != nil {
 		return err
 	}
-	_, err := io.WriteString(out, escapeJSON(text.String()))
+	_, err := f.printer()
 	return err
 }
 
-// Write writes the value as JSON or YAML. For any other format it writes nothing and written is false.
-func (f *Flags) Write(out io.Writer, value any) (written bool, err error) {
-	switch f.Format {
-	case JSON:
-		return true, WriteJSON(out, value)
-	case YAML:
-		text, err := yaml.Marshal(value)
-		if err != nil {
-			return true, err
-		}
-		_, err = out.Write(text)
-		return true, err
-	case Text, Wide:
+// IsText reports whether the format is for people.
+func (f *Flags) IsText() bool { return f.Format == Text || f.Format == Wide }
+
+// Print writes the result in the selected format.
+func (f *Flags) Print(out io.Writer, r Result) error {
+	screen, err := NewScreen(out, cmp.Or(f.Color, "never"))
+	if err != nil {
+		return err
 	}
-	return false, nil
+	screen.Wide, screen.NoHeaders = f.Format == Wide, f.NoHeaders
+	p, err := f.printer()
+	if err != nil {
+		return err
+	}
+	switch {
+	case f.IsText():
+		r.Draw(screen)
+		return screen.Err()
+	case f.Format == Name:
+		for _, row := range r.Rows {
+			screen.Text(row.Name)
+		}
+		return screen.Err()
+	case strings.HasPrefix(string(f.Format), customColumns):
+		return f.printColumns(screen, r)
+	}
+	return printEncoded(out, p, f.Format, r.Value)
 }
 
-// Table writes the header and the rows in aligned columns, like kubectl. An empty cell is written as a dash.
-func (s *Screen) Table(header []string, rows [][]string) {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
-	for _, row := range append([][]string{header}, rows...) {
-		cells := slices.Clone(row)
-		for i := range cells {
-			cells[i] = cmp.Or(escape(cells[i], ""), "-")
+// printer returns the printer for an encoded value; nil for a format for people, name, and custom-columns.
+func (f *Flags) printer() (printers.ResourcePrinter, error) {
+	format := string(f.Format)
+	switch {
+	case f.IsText(), f.Format == Name && (f.formats == nil || slices.Contains(f.formats, Name)):
+		if f.formats != nil && !slices.Contains(f.formats, f.Format) {
+			return nil, f.unknownFormat()
 		}
-		// Writing to memory does not fail.
-		_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
+		return nil, nil
+	case strings.HasPrefix(format, customColumns):
+		_, err := parseColumns(strings.TrimPrefix(format, customColumns))
+		return nil, err
+	case f.Format == JSON || f.Format == YAML:
+		return (&genericclioptions.JSONYamlPrintFlags{ShowManagedFields: true}).ToPrinter(format)
 	}
-	_ = w.Flush()
+	p, err := (&genericclioptions.JSONPathPrintFlags{}).ToPrinter(format)
+	if genericclioptions.IsNoCompatiblePrinterError(err) {
+		return nil, f.unknownFormat()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--output %q: %w", format, err)
+	}
+	return p, nil
+}
+
+func (f *Flags) unknownFormat() error {
+	return fmt.Errorf("--output %q: must be one of %s", f.Format, f.formatNames())
+}
+
+// formatNames returns the names of the supported formats, separated by commas.
+func (f *Flags) formatNames() string {
+	var names []string
+	for _, format := range f.formats {
+		names = append(names, string(format))
+	}
+	return strings.Join(append(names, "jsonpath=..., jsonpath-as-json=..., jsonpath-file=..., custom-columns=..."), ", ")
+}
+
+// printEncoded writes the value with a printer. What a terminal could interpret is escaped.
+func printEncoded(out io.Writer, p printers.ResourcePrinter, format Format, value any) error {
+	raw, err := encode(value)
+	if err != nil {
+		return err
+	}
+	var object runtime.Object
+	switch format {
+	case JSON:
+		object = &runtime.Unknown{Raw: raw}
+	case YAML:
+		object = &runtime.Unknown{Raw: markYAML(raw)}
+	default:
+		// Templates print integers only from an object with integers.
+		fields := map[string]any{}
+		if err := utiljson.Unmarshal(raw, &fields); err != nil {
+			return err
+		}
+		object = &unstructured.Unstructured{Object: fields}
+	}
+	var text bytes.Buffer
+	if err := p.PrintObj(object, &text); err != nil {
+		// The error of a template repeats the whole object after its first line.
+		first, _, _ := strings.Cut(err.Error(), ". Printing more information")
+		return errors.New(escape(first, ""))
+	}
+	var escaped string
+	switch format {
+	case JSON:
+		escaped = escapeJSON(text.String())
+	case YAML:
+		escaped = escapeYAML(text.String())
+	default:
+		escaped = escape(text.String(), "\n\t")
+	}
+	_, err = io.WriteString(out, escaped)
+	return err
+}
+
+// encode returns the value as JSON.
+func encode(value any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return bytes.TrimSpace(text.Bytes()), err
+}
+
+// Column is a column of a table.
+type Column struct {
+	Header string
+	// Wide limits the column to the format wide.
+	Wide bool
+}
+
+// Columns returns columns with the headers.
+func Columns(headers ...string) []Column {
+	var columns []Column
+	for _, header := range headers {
+		columns = append(columns, Column{Header: header})
+	}
+	return columns
+}
+
+// Table writes the header and the rows in aligned columns, with the printer of kubectl. An empty cell is written as a dash.
+func (s *Screen) Table(columns []Column, rows [][]string) {
+	table := &metav1.Table{}
+	for _, c := range columns {
+		definition := metav1.TableColumnDefinition{Name: c.Header}
+		if c.Wide {
+			definition.Priority = 1
+		}
+		table.ColumnDefinitions = append(table.ColumnDefinitions, definition)
+	}
+	for _, row := range rows {
+		var cells []any
+		for _, cell := range row {
+			cells = append(cells, cmp.Or(escape(cell, ""), "-"))
+		}
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
+	}
+	var text strings.Builder
+	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: s.Wide, NoHeaders: s.NoHeaders}).PrintObj(table, &text); err != nil {
+		s.fail(err)
+		return
+	}
 	for i, line := range strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n") {
 		style := Plain
-		if i == 0 {
+		if i == 0 && !s.NoHeaders {
 			style = Bold
 		}
 		s.Line(Part{style, line})

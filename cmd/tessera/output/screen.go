@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -48,7 +49,9 @@ type Screen struct {
 	// Width is the number of columns. With Cut, longer lines are cut off.
 	Width int
 	Cut   bool
-	err   error
+	// Wide adds details, NoHeaders leaves out headers.
+	Wide, NoHeaders bool
+	err             error
 }
 
 // NewScreen returns a screen on the writer. mode is the value of --color. With "auto", only a terminal has colors, unless NO_COLOR is set in the
@@ -122,9 +125,13 @@ func (s *Screen) Err() error { return s.err }
 
 func (s *Screen) write(text string) {
 	if s.err == nil {
-		_, s.err = io.WriteString(s.Out, text)
+		_, err := io.WriteString(s.Out, text)
+		s.fail(err)
 	}
 }
+
+// fail keeps the first error.
+func (s *Screen) fail(err error) { s.err = cmp.Or(s.err, err) }
 
 // cut shortens the text to the number of columns.
 func cut(text string, columns int) string {

@@ -17,15 +17,14 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// Selector is the label selector of Tessera's pods.
-const Selector = "app.kubernetes.io/part-of=tessera"
-
 // Versions is the output of the verb.
 type Versions struct {
 	// Client is the version of this program.
 	Client string `json:"client"`
 	// Server is the Kubernetes version of the API server.
 	Server string `json:"server,omitempty"`
+	// Namespace is that of Tessera's components.
+	Namespace string `json:"namespace,omitempty"`
 	// Components are Tessera's pods, grouped by name and image.
 	Components []Component `json:"components,omitempty"`
 }
@@ -73,7 +72,7 @@ func Command(flags *cluster.Flags) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "show only the version of this program, without a connection to the cluster")
-	answer.Add(cmd, output.Text, output.JSON)
+	answer.Add(cmd)
 	return cmd
 }
 
@@ -93,9 +92,12 @@ func Load(ctx context.Context, c *cluster.Cluster) (Versions, error) {
 		return v, cluster.ExplainError("read the API server's version", err)
 	}
 	v.Server = server.GitVersion
-	pods, err := c.Client.CoreV1().Pods(cluster.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: Selector})
+	if v.Namespace, err = c.SystemNamespace(ctx); err != nil {
+		return v, err
+	}
+	pods, err := c.Client.CoreV1().Pods(v.Namespace).List(ctx, metav1.ListOptions{LabelSelector: cluster.PartOfSelector})
 	if err != nil {
-		return v, cluster.ExplainError("list the pods in "+cluster.SystemNamespace, err)
+		return v, cluster.ExplainError("list the pods in "+v.Namespace, err)
 	}
 	v.Components = groupByImage(pods.Items)
 	return v, nil
@@ -131,19 +133,16 @@ func groupByImage(pods []corev1.Pod) []Component {
 }
 
 func writeVersions(out io.Writer, v Versions, answer output.Flags) error {
-	if answer.Format == output.JSON {
-		return output.WriteJSON(out, v)
-	}
-	screen, err := output.NewScreen(out, answer.Color)
-	if err != nil {
-		return err
-	}
+	return answer.Print(out, output.Result{Value: v, Draw: func(s *output.Screen) { draw(s, v) }})
+}
+
+func draw(screen *output.Screen, v Versions) {
 	screen.Line(output.Part{Text: "tessera     " + v.Client})
 	if v.Server != "" {
 		screen.Line(output.Part{Text: "kubernetes  " + v.Server})
 	}
 	if v.Server != "" && len(v.Components) == 0 {
-		screen.Line(output.Part{Text: "No Tessera pods in " + cluster.SystemNamespace + "."})
+		screen.Line(output.Part{Text: "No Tessera pods in " + v.Namespace + "."})
 	}
 	if len(v.Components) > 0 {
 		screen.Line()
@@ -151,7 +150,6 @@ func writeVersions(out io.Writer, v Versions, answer output.Flags) error {
 		for _, c := range v.Components {
 			rows = append(rows, []string{c.Name, c.Image, fmt.Sprintf("%d/%d", c.Ready, c.Pods)})
 		}
-		screen.Table([]string{"COMPONENT", "IMAGE", "READY"}, rows)
+		screen.Table(output.Columns("COMPONENT", "IMAGE", "READY"), rows)
 	}
-	return screen.Err()
 }

@@ -22,7 +22,7 @@ import (
 
 func agent(name, image string, ready bool) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: cluster.SystemNamespace, Name: name, Labels: map[string]string{
+		ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultSystemNamespace, Name: name, Labels: map[string]string{
 			"app.kubernetes.io/part-of": "tessera", "app.kubernetes.io/name": "tessera-node",
 		}},
 		Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: image}}},
@@ -78,7 +78,9 @@ func TestPartialAnswer(t *testing.T) {
 
 // TestClient checks that --client needs no cluster.
 func TestClient(t *testing.T) {
-	cmd := Command(&cluster.Flags{Kubeconfig: "/nonexistent"})
+	flags := cluster.NewFlags()
+	*flags.KubeConfig = "/nonexistent"
+	cmd := Command(flags)
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetArgs([]string{"--client", "-o", "json"})

@@ -22,7 +22,10 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 	"github.com/tessera-gpu/tessera/cmd/tessera/migrate"
-	"github.com/tessera-gpu/tessera/cmd/tessera/plan"
+	"github.com/tessera-gpu/tessera/cmd/tessera/quota"
+	"github.com/tessera-gpu/tessera/cmd/tessera/remediation"
+	clistatus "github.com/tessera-gpu/tessera/cmd/tessera/status"
+	"github.com/tessera-gpu/tessera/cmd/tessera/upgrade"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
 	"github.com/tessera-gpu/tessera/installer/crds"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
@@ -212,12 +215,13 @@ func knownNames(t *testing.T) []string {
 
 // understand parses a command of a page: the verb and its flags must exist.
 func understand(line string) error {
-	var flags clusterflags.Flags
+	flags := clusterflags.NewFlags()
 	top := &cobra.Command{Use: "tessera"}
 	flags.Add(top.PersistentFlags())
 	top.AddCommand(
-		gpus.Command(&flags), doctor.Command(&flags), claims.Command(&flags), explain.Command(&flags),
-		check.Command(), migrate.Command(), plan.Command(&flags), bundle.Command(&flags), version.Command(&flags))
+		gpus.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags),
+		check.Command(), migrate.Command(), upgrade.Command(flags), remediation.Command(flags), clistatus.Command(flags), quota.Command(flags), bundle.Command(flags), version.Command(flags))
+	top.AddCommand(&cobra.Command{Use: "options"})
 	args := strings.Fields(line)[1:]
 	verb, rest, err := top.Find(args)
 	if err != nil {

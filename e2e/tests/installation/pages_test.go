@@ -85,7 +85,7 @@ func followsPages() {
 		step{line: "tessera gpus", output: "…share-most…"}.run(ctx, shell)
 		step{line: "tessera claims", output: "…share-most…"}.run(ctx, shell)
 		step{line: "tessera doctor"}.run(ctx, shell)
-		step{line: "tessera plan upgrade"}.run(ctx, shell)
+		step{line: "tessera upgrade plan"}.run(ctx, shell)
 	}, limit)
 
 	It("leads through docs/from-device-plugin.md", func(ctx context.Context) {

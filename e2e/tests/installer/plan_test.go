@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
-	"github.com/tessera-gpu/tessera/cmd/tessera/plan"
+	"github.com/tessera-gpu/tessera/cmd/tessera/upgrade"
 )
 
 // TestPlanOfAnEdit requests the plan of policies that are not applied: the API server validates them and stores nothing.
@@ -44,11 +44,11 @@ spec: {driver: {source: Container, digest: of-another-driver, owner: ClusterPoli
 		t.Fatal(err)
 	}
 	const edit = "apiVersion: tessera.dev/v1alpha1\nkind: ClusterPolicy\nmetadata: {name: default}\nspec: {driver: {version: \"580.1\"}, upgrade: {maxUnavailable: %}}\n"
-	out, err := tessera(t, strings.ReplaceAll(edit, "%", "1"), "upgrade", "-f", "-", "--color=never")
+	out, err := tessera(t, strings.ReplaceAll(edit, "%", "1"), "plan", "-f", "-", "--color=never")
 	if err != nil || !strings.Contains(out, "  1 node to change, 0 pods to lose GPUs, in this order:\n") || !strings.Contains(out, "plan-a") {
 		t.Errorf("a newer driver: %v\n%s", err, out)
 	}
-	if out, err := tessera(t, strings.ReplaceAll(edit, "%", "0"), "upgrade", "-f", "-"); err == nil || !strings.Contains(err.Error(), "must be a number of nodes from 1") {
+	if out, err := tessera(t, strings.ReplaceAll(edit, "%", "0"), "plan", "-f", "-"); err == nil || !strings.Contains(err.Error(), "must be a number of nodes from 1") {
 		t.Errorf("a policy that would be refused: %v\n%s", err, out)
 	}
 	kept, err := shared.kubectl(t.Context(), nil, "get", "clusterpolicies.tessera.dev", "default", "-o", "jsonpath={.spec.driver.version} {.metadata.generation}")
@@ -57,10 +57,12 @@ spec: {driver: {source: Container, digest: of-another-driver, owner: ClusterPoli
 	}
 }
 
-// tessera runs the verb plan.
+// tessera runs the verb upgrade.
 func tessera(t *testing.T, in string, args ...string) (string, error) {
 	t.Helper()
-	cmd := plan.Command(&cluster.Flags{Kubeconfig: shared.Kubeconfig, Namespace: "default"})
+	flags := cluster.NewFlags()
+	*flags.KubeConfig, flags.SystemNamespace = shared.Kubeconfig, "default"
+	cmd := upgrade.Command(flags)
 	var out bytes.Buffer
 	cmd.SetArgs(args)
 	cmd.SetIn(strings.NewReader(in))

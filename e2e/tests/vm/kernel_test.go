@@ -142,8 +142,9 @@ printf "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n
 func diagnosed(ctx context.Context) string {
 	GinkgoHelper()
 	var out bytes.Buffer
-	flags := clicluster.Flags{Kubeconfig: c.Kubeconfig(), Drivers: []string{v1alpha1.DriverName}}
-	cmd := doctor.Command(&flags) //nolint:contextcheck // ExecuteContext passes ctx
+	flags := clicluster.NewFlags()
+	*flags.KubeConfig, flags.Drivers = c.Kubeconfig(), []string{v1alpha1.DriverName}
+	cmd := doctor.Command(flags) //nolint:contextcheck // ExecuteContext passes ctx
 	cmd.SetArgs([]string{vm})
 	cmd.SetOut(&out)
 	Expect(cmd.ExecuteContext(ctx)).To(Succeed(), "%s", &out)

@@ -1,4 +1,4 @@
-package plan
+package upgrade
 
 import (
 	"fmt"
@@ -57,7 +57,7 @@ func drawDriver(s *output.Screen, d Driver) {
 		rows = append(rows, []string{"  " + strconv.Itoa(i+1), strconv.Itoa(int(w.Count)), names})
 	}
 	if len(rows) > 0 {
-		s.Table([]string{"  WAVE", "NODES", "NAMES"}, rows)
+		s.Table(output.Columns("  WAVE", "NODES", "NAMES"), rows)
 	}
 }
 
@@ -72,8 +72,16 @@ func drawRollout(s *output.Screen, object string, r v1alpha1.RolloutStatus) {
 	}
 	line(s, style, text)
 	if r.Stage == v1alpha1.RolloutPaused {
-		line(s, output.Dim, fmt.Sprintf("  To resume: kubectl annotate --overwrite %s %s=%s", resourceName(object), v1alpha1.AnnotationResume, r.Digest))
+		line(s, output.Dim, "  To resume: "+resumeCommandLine(object))
 	}
+}
+
+// resumeCommandLine returns the command that resumes the rollout of the object.
+func resumeCommandLine(object string) string {
+	if name, is := strings.CutPrefix(object, "NVIDIADriver/"); is {
+		return "tessera upgrade resume nvidiadriver/" + name
+	}
+	return "tessera upgrade resume"
 }
 
 // resourceName returns the object's name for kubectl with its API group, because other groups have kinds of the same name.

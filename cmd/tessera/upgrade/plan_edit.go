@@ -1,4 +1,4 @@
-package plan
+package upgrade
 
 import (
 	"bufio"
@@ -169,7 +169,7 @@ func readImages(ctx context.Context, c client.Client, namespace string) (render.
 	config, images := &corev1.ConfigMap{}, render.Images{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: imagesName}, config)
 	if apierrors.IsNotFound(err) {
-		return images, fmt.Errorf("read the images of the release: %w\nIf the installer runs in another namespace, name it with -n", err)
+		return images, fmt.Errorf("read the images of the release: %w\nIf the installer runs in another namespace, name it with --system-namespace", err)
 	}
 	if err != nil {
 		return images, cluster.ExplainError("read the images of the release", err)

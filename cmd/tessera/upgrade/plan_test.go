@@ -1,4 +1,4 @@
-package plan
+package upgrade
 
 import (
 	"bytes"
@@ -82,7 +82,7 @@ func TestUpgrade(t *testing.T) {
 
 NVIDIADriver/h100
   Rollout Paused since 2026-01-02 03:04:05Z: 3 done, 0 running, 2 failed, 65 waiting: two nodes failed
-  To resume: kubectl annotate --overwrite nvidiadrivers.tessera.dev/h100 tessera.dev/resume-upgrade=abc
+  To resume: tessera upgrade resume nvidiadriver/h100
   70 nodes to change, 1 pod to lose GPUs, in this order:
   WAVE   NODES   NAMES
   1      1       gpu-a

@@ -1,7 +1,6 @@
-package plan
+package upgrade
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,23 +17,11 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// Command returns the verb.
-func Command(flags *cluster.Flags) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "plan",
-		Short: "Show pending changes of the installer",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(upgradeCommand(flags))
-	return cmd
-}
-
-func upgradeCommand(flags *cluster.Flags) *cobra.Command {
+func planCommand(flags *cluster.Flags) *cobra.Command {
 	var answer output.Flags
 	var files []string
 	cmd := &cobra.Command{
-		Use:   "upgrade",
+		Use:   "plan",
 		Short: "Show which nodes change their driver, in which order, and how many pods lose their GPUs",
 		Long: `Show the effect of the current ClusterPolicy and NVIDIADrivers: how many nodes change their driver, in which
 waves, how many running pods lose their GPUs, and the progress of the current rollout. The installer computes
@@ -45,7 +32,7 @@ code on the objects that you may read, and a dry run of the API server validates
 maintenance windows and budgets are taken into account; an edit that changes no driver changes no node.
 
 The command changes nothing.`,
-		Example: "  tessera plan upgrade\n  tessera plan upgrade -f policy.yaml",
+		Example: "  tessera upgrade plan\n  tessera upgrade plan -f policy.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := answer.Validate(); err != nil {
@@ -55,7 +42,7 @@ The command changes nothing.`,
 			if err != nil {
 				return err
 			}
-			source, err := newSource(c, flags, files, cmd.InOrStdin())
+			source, err := newSource(cmd.Context(), c, files, cmd.InOrStdin())
 			if err != nil {
 				return fmt.Errorf("connect to the cluster: %w", err)
 			}
@@ -63,7 +50,7 @@ The command changes nothing.`,
 		},
 	}
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file with the edited ClusterPolicy or NVIDIADrivers, - for standard input")
-	answer.Add(cmd, output.Text, output.JSON)
+	answer.Add(cmd, output.Name)
 	return cmd
 }
 
@@ -71,7 +58,7 @@ The command changes nothing.`,
 type source func(context.Context) (Report, error)
 
 // newSource returns a source that reads the installer's status or, with files, one that previews them.
-func newSource(c *cluster.Cluster, flags *cluster.Flags, files []string, in io.Reader) (source, error) {
+func newSource(ctx context.Context, c *cluster.Cluster, files []string, in io.Reader) (source, error) {
 	if len(files) == 0 {
 		client, err := dynamic.NewForConfig(c.Config)
 		return func(ctx context.Context) (Report, error) { return loadReport(ctx, client) }, err
@@ -81,22 +68,21 @@ func newSource(c *cluster.Cluster, flags *cluster.Flags, files []string, in io.R
 		return nil, err
 	}
 	reader, err := client.New(c.Config, client.Options{Scheme: scheme})
-	namespace := cmp.Or(flags.Namespace, cluster.SystemNamespace)
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := c.SystemNamespace(ctx)
 	return func(ctx context.Context) (Report, error) { return preview(ctx, reader, namespace, files, in) }, err
 }
 
 func run(ctx context.Context, load source, answer output.Flags, out io.Writer) error {
-	screen, err := output.NewScreen(out, answer.Color)
-	if err != nil {
-		return err
-	}
 	report, err := load(ctx)
 	if err != nil {
 		return err
 	}
-	if answer.Format == output.JSON {
-		return output.WriteJSON(out, report)
+	result := output.Result{Value: report, Draw: func(s *output.Screen) { draw(s, report) }}
+	for _, d := range report.Drivers {
+		result.Rows = append(result.Rows, output.Row{Name: resourceName(d.Name), Value: d})
 	}
-	draw(screen, report)
-	return screen.Err()
+	return answer.Print(out, result)
 }

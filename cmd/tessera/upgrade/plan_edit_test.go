@@ -1,4 +1,4 @@
-package plan
+package upgrade
 
 import (
 	"bytes"
@@ -107,7 +107,7 @@ func TestEditRefuses(t *testing.T) {
 		"policy of NVIDIA":  {"tessera-system", "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\n", "nvidia.com/v1 ClusterPolicy: must be a ClusterPolicy or NVIDIADriver of tessera.dev/v1alpha1"},
 		"another kind":      {"tessera-system", header + "kind: GPUNode\n", "must be a ClusterPolicy or NVIDIADriver"},
 		"an unknown field":  {"tessera-system", policy + "spec: {devicePlugin: {}}\n", `unknown field "devicePlugin"`},
-		"another namespace": {"elsewhere", policy, "name it with -n"},
+		"another namespace": {"elsewhere", policy, "name it with --system-namespace"},
 	}
 	for name, test := range tests {
 		if _, err := preview(t.Context(), installed(t), test.namespace, []string{"-"}, strings.NewReader(test.file)); err == nil || !strings.Contains(err.Error(), test.want) {

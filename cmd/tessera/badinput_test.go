@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+	"github.com/tessera-gpu/tessera/cmd/tessera/version"
+	"github.com/tessera-gpu/tessera/internal/capability/capabilitytest"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata")
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	file = filepath.Join("testdata", file)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+// TestHelp compares the help of every verb with a golden file. Duplicate flags panic there.
+func TestHelp(t *testing.T) {
+	t.Setenv("HOME", "/home/user")
+	var walk func(*cobra.Command, []string)
+	walk = func(cmd *cobra.Command, verbs []string) {
+		golden(t, filepath.Join("help", strings.Join(append([]string{"tessera"}, verbs...), "-")+".txt"), tessera(t, append(verbs, "--help")...))
+		for _, verb := range cmd.Commands() {
+			walk(verb, append(slices.Clone(verbs), verb.Name()))
+		}
+	}
+	walk(command("tessera"), nil)
+	golden(t, "help/options.txt", tessera(t, "options"))
+}
+
+// tessera runs the command and returns what it writes, its error as main writes it, and its exit status.
+func tessera(t *testing.T, args ...string) string {
+	t.Helper()
+	root := command("tessera")
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(output.Messages(&out))
+	root.SetArgs(args)
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		fmt.Fprintf(output.Messages(&out), "tessera: %v\nexit status %d\n", err, output.Status(err))
+	}
+	return strings.ReplaceAll(out.String(), version.ClientVersion(), "VERSION")
+}
+
+// connectedVerbs are calls of all verbs that connect to a cluster, by the names of their golden files.
+func connectedVerbs() map[string][]string {
+	return map[string][]string{
+		"gpus": {"gpus"}, "status": {"status"}, "quota": {"quota"}, "doctor": {"doctor"}, "claims": {"claims", "-A"}, "explain": {"explain", "pod/x"}, "version": {"version"},
+		"upgrade-plan": {"upgrade", "plan"}, "upgrade-pause": {"upgrade", "pause"}, "upgrade-resume": {"upgrade", "resume"},
+		"upgrade-rollback": {"upgrade", "rollback"}, "remediation-pause": {"remediation", "pause"}, "remediation-resume": {"remediation", "resume"}, "support-bundle": {"support-bundle", "-o", "-"},
+	}
+}
+
+// lists are the kinds of the lists that an API server without Tessera serves.
+var lists = map[string]metav1.TypeMeta{
+	"nodes": {APIVersion: "v1", Kind: "NodeList"}, "pods": {APIVersion: "v1", Kind: "PodList"}, "namespaces": {APIVersion: "v1", Kind: "NamespaceList"},
+	"deployments": {APIVersion: "apps/v1", Kind: "DeploymentList"}, "daemonsets": {APIVersion: "apps/v1", Kind: "DaemonSetList"},
+	"resourceslices":   {APIVersion: "resource.k8s.io/v1", Kind: "ResourceSliceList"},
+	"resourceclaims":   {APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaimList"},
+	"deviceclasses":    {APIVersion: "resource.k8s.io/v1", Kind: "DeviceClassList"},
+	"devicetaintrules": {APIVersion: "resource.k8s.io/v1", Kind: "DeviceTaintRuleList"},
+	"leases":           {APIVersion: "coordination.k8s.io/v1", Kind: "LeaseList"},
+	"resourcequotas":   {APIVersion: "v1", Kind: "ResourceQuotaList"},
+}
+
+// serve starts an API server with discovery documents and without objects, and selects it by KUBECONFIG. A status other than 0 is its response to every
+// other request.
+func serve(t *testing.T, status int) {
+	t.Helper()
+	write := func(w http.ResponseWriter, code int, value any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(value)
+	}
+	mux := http.NewServeMux()
+	for _, list := range capabilitytest.Kubernetes137().Lists() {
+		mux.HandleFunc("/apis/"+list.GroupVersion, func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, list) })
+	}
+	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) {
+		write(w, http.StatusOK, map[string]string{"gitVersion": "v1.37.2"})
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		kind, known := lists[path.Base(r.URL.Path)]
+		switch {
+		case status != 0:
+			write(w, status, metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(status), Reason: metav1.StatusReasonForbidden,
+				Message: fmt.Sprintf("%s is forbidden: User \"u\" cannot list it", path.Base(r.URL.Path)),
+			})
+		case known:
+			write(w, http.StatusOK, map[string]any{"apiVersion": kind.APIVersion, "kind": kind.Kind, "metadata": map[string]string{"resourceVersion": "1"}, "items": []any{}})
+		default:
+			missing := metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+				Message: "the server could not find the requested resource",
+			}
+			if folder := path.Base(path.Dir(r.URL.Path)); lists[folder].Kind != "" {
+				name := path.Base(r.URL.Path)
+				missing.Message, missing.Details = fmt.Sprintf("%s %q not found", folder, name), &metav1.StatusDetails{Name: name}
+			}
+			write(w, http.StatusNotFound, missing)
+		}
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	selectServer(t, server.URL)
+}
+
+// selectServer selects the API server by KUBECONFIG.
+func selectServer(t *testing.T, url string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"], config.Contexts["c"], config.CurrentContext = &clientcmdapi.Cluster{Server: url}, &clientcmdapi.Context{Cluster: "c"}, "c"
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", file)
+	t.Setenv("HOME", t.TempDir())
+}
+
+// TestClusterWithoutTessera runs every verb on a cluster without Tessera.
+func TestClusterWithoutTessera(t *testing.T) {
+	serve(t, 0)
+	for name, args := range connectedVerbs() {
+		if name == "support-bundle" {
+			continue // its output is an archive
+		}
+		got := tessera(t, args...)
+		golden(t, "without-tessera/"+name+".txt", got)
+	}
+}
+
+// TestNoRights runs every verb as a user without permissions.
+func TestNoRights(t *testing.T) {
+	serve(t, http.StatusForbidden)
+	for name, args := range connectedVerbs() {
+		if name == "support-bundle" {
+			continue // it collects what it may
+		}
+		golden(t, "no-rights/"+name+".txt", tessera(t, args...))
+	}
+}
+
+// TestUnreachable runs every verb without an API server: each ends within 10 s with a reason.
+func TestUnreachable(t *testing.T) {
+	selectServer(t, "http://127.0.0.1:1")
+	for name, args := range connectedVerbs() {
+		start := time.Now()
+		got := tessera(t, args...)
+		if !strings.Contains(got, "The API server is not reachable") || !strings.Contains(got, "exit status") || time.Since(start) > 10*time.Second {
+			t.Errorf("%s after %s:\n%s", name, time.Since(start), got)
+		}
+	}
+}
+
+// TestWrongFlags calls verbs with wrong arguments. No request is sent.
+func TestWrongFlags(t *testing.T) {
+	selectServer(t, "http://127.0.0.1:1")
+	for line, want := range map[string]string{
+		"gpus -o xml":                      `--output "xml": must be one of text, wide, name, json, yaml, jsonpath`,
+		"gpus -o jsonpath":                 "no template given",
+		"gpus -o jsonpath={.items":         "unclosed action",
+		"gpus -o custom-columns=NODE":      "HEADER:PATH",
+		"gpus -l a=b=c":                    `--selector "a=b=c"`,
+		"gpus --color blue":                `--color "blue": must be one of auto, always, never`,
+		"claims -l !":                      `--selector "!"`,
+		"claims --all":                     "unknown flag: --all",
+		"doctor -o wide":                   `--output "wide"`,
+		"explain train":                    "must be pod/NAME",
+		"explain":                          "accepts 1 arg(s)",
+		"check":                            "nothing to check",
+		"version extra":                    "unknown command",
+		"gpus --context other":             `context "other" does not exist`,
+		"gpus --kubeconfig /nonexistent":   "load the kubeconfig",
+		"gpus --request-timeout soon":      "Invalid timeout value",
+		"upgrade pause node/a":             `"node/a": must be clusterpolicy/NAME or nvidiadriver/NAME or gpunode/NAME`,
+		"upgrade rollback gpunode/a":       "must be clusterpolicy/NAME or nvidiadriver/NAME",
+		"upgrade resume --dry-run=client":  `--dry-run "client": must be one of none, server`,
+		"remediation pause nvidiadriver/a": "must be clusterpolicy/NAME or gpunode/NAME",
+		"plan upgrade":                     `unknown command "plan"`,
+		"gpu":                              `unknown command "gpu"`,
+	} {
+		if got := tessera(t, strings.Fields(line)...); !strings.Contains(got, want) || !strings.Contains(got, "exit status") {
+			t.Errorf("%s: %s\nwant %q", line, got, want)
+		}
+	}
+}
+
+// TestFlagsBeforeTheVerb: flags that select the cluster are valid before and after the verb.
+func TestFlagsBeforeTheVerb(t *testing.T) {
+	serve(t, 0)
+	for _, line := range []string{"-n demo claims", "claims -n demo", "--namespace=demo claims"} {
+		if got := tessera(t, strings.Fields(line)...); got != "No claims on GPUs found in demo; -A lists all namespaces.\n" {
+			t.Errorf("%s: %s", line, got)
+		}
+	}
+}
+
+// TestCompletion completes arguments and flags as a shell does.
+func TestCompletion(t *testing.T) {
+	serve(t, 0)
+	for line, want := range map[string][]string{
+		"gpus --context":          {"c"},
+		"gpus --cluster":          {"c"},
+		"gpus -o":                 {"text", "wide", "name", "json", "yaml", "jsonpath=", "custom-columns="},
+		"doctor --color":          {"auto", "always", "never"},
+		"upgrade pause --dry-run": {"none", "server"},
+		"gpus":                    {}, "doctor": {}, "claims": {}, "explain": {}, "quota": {}, "upgrade rollback": {}, "gpus -n": {},
+	} {
+		got := strings.Split(tessera(t, append([]string{"__complete"}, append(strings.Fields(line), "")...)...), "\n")
+		for _, name := range want {
+			if !slices.Contains(got, name) {
+				t.Errorf("%s: %q, want %q in it", line, got, name)
+			}
+		}
+		// The last lines are the directive, which excludes files, and its description.
+		if strings.Contains(strings.Join(got, "\n"), "ShellCompDirectiveDefault") {
+			t.Errorf("%s: the shell offers files: %q", line, got)
+		}
+	}
+}
