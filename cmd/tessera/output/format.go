@@ -159,7 +159,7 @@ func printEncoded(out io.Writer, p printers.ResourcePrinter, format Format, valu
 		return err
 	}
 	var object runtime.Object
-	switch format {
+	switch format { //nolint:exhaustive // the others are templates
 	case JSON:
 		object = &runtime.Unknown{Raw: raw}
 	case YAML:
@@ -179,7 +179,7 @@ func printEncoded(out io.Writer, p printers.ResourcePrinter, format Format, valu
 		return errors.New(escape(first, ""))
 	}
 	var escaped string
-	switch format {
+	switch format { //nolint:exhaustive // the others are templates
 	case JSON:
 		escaped = escapeJSON(text.String())
 	case YAML:

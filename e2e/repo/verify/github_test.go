@@ -28,7 +28,7 @@ func TestWorkflowsMakeTargets(t *testing.T) {
 		for _, line := range regexp.MustCompile(`(?m)^.*run: .*\bmake (.*)$`).FindAllSubmatch(text, -1) {
 			for target := range strings.FieldsSeq(string(line[1])) {
 				targets++
-				if !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(target)+`:`).Match(makefile) {
+				if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).Match(makefile) {
 					t.Errorf("%s: the Makefile has no target %s", filepath.Base(file), target)
 				}
 			}

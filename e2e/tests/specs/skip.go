@@ -35,6 +35,8 @@ func exceptions(kubernetes string) []exception {
 		{Suite, "tessera-scheduler ", ownScheduler},
 		{Suite, "A scheduler that leads ", ownScheduler},
 		{Suite, "A second scheduler ", ownScheduler},
+		{Installation, "The installer on ready nodes takes out one of two ", "kube-scheduler starts the replacement of a pod on the GPU of its claim while " +
+			"the GPU is drained"},
 		{Installation, "The installer assigns pods with GPUs to tessera-scheduler", ownScheduler},
 	}
 }
