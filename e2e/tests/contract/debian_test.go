@@ -309,7 +309,7 @@ func TestDebianDriverFailuresReachTheNode(t *testing.T) {
 			message: exited + "this image has no sources, and proprietary modules only for kernel 6.1.0-1-cloud-amd64: use the image for kernel " + debianKernel,
 		},
 		"no headers": {
-			sources: true, files: map[string]string{".superseded": ""}, reason: phase.ReasonKernelPackages,
+			sources: true, files: map[string]string{".superseded": ""}, reason: phase.ReasonHeadersMissing,
 			message: exited + "no headers for kernel " + debianKernel + ": install linux-headers-" + debianKernel + " on the node, or use an image with precompiled modules",
 		},
 	} {
