@@ -3,11 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -15,51 +13,29 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+	"github.com/tessera-gpu/tessera/cmd/tessera/output/outputtest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
 	"github.com/tessera-gpu/tessera/internal/capability/capabilitytest"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata")
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	file = filepath.Join("testdata", file)
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", file, diff)
-	}
-}
 
 // TestHelp compares the help of every verb with a golden file. Duplicate flags panic there.
 func TestHelp(t *testing.T) {
 	t.Setenv("HOME", "/home/user")
 	var walk func(*cobra.Command, []string)
 	walk = func(cmd *cobra.Command, verbs []string) {
-		golden(t, filepath.Join("help", strings.Join(append([]string{"tessera"}, verbs...), "-")+".txt"), tessera(t, append(verbs, "--help")...))
+		outputtest.Golden(t, filepath.Join("help", strings.Join(append([]string{"tessera"}, verbs...), "-")+".txt"), tessera(t, append(verbs, "--help")...))
 		for _, verb := range cmd.Commands() {
 			walk(verb, append(slices.Clone(verbs), verb.Name()))
 		}
 	}
 	walk(command("tessera"), nil)
-	golden(t, "help/options.txt", tessera(t, "options"))
+	outputtest.Golden(t, "help/options.txt", tessera(t, "options"))
 }
 
 // tessera runs the command and returns what it writes, its error as main writes it, and its exit status.
@@ -161,7 +137,7 @@ func TestClusterWithoutTessera(t *testing.T) {
 			continue // its output is an archive
 		}
 		got := tessera(t, args...)
-		golden(t, "without-tessera/"+name+".txt", got)
+		outputtest.Golden(t, "without-tessera/"+name+".txt", got)
 	}
 }
 
@@ -172,7 +148,7 @@ func TestNoRights(t *testing.T) {
 		if name == "support-bundle" {
 			continue // it collects what it may
 		}
-		golden(t, "no-rights/"+name+".txt", tessera(t, args...))
+		outputtest.Golden(t, "no-rights/"+name+".txt", tessera(t, args...))
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,10 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/cmd/tessera/output/outputtest"
 	"github.com/tessera-gpu/tessera/e2e/tests/corpus"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata")
 
 // deployments is the folder of Tessera's manifests.
 const deployments = "../../../deployments"
@@ -52,25 +49,8 @@ func TestReports(t *testing.T) {
 			if (err == nil) != (test.failure == "") || err != nil && err.Error() != test.failure {
 				t.Errorf("error %v, want %q", err, test.failure)
 			}
-			golden(t, test.golden, out)
+			outputtest.Golden(t, test.golden, out)
 		})
-	}
-}
-
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", file)
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}
 }
 

@@ -3,13 +3,9 @@ package claims
 import (
 	"bytes"
 	"errors"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,9 +18,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+	"github.com/tessera-gpu/tessera/cmd/tessera/output/outputtest"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata")
 
 func TestOutput(t *testing.T) {
 	tests := []struct {
@@ -45,18 +40,9 @@ func TestOutput(t *testing.T) {
 		if err := run(t.Context(), s.Cluster(), request{selection: Selection{Namespace: test.namespace}, answer: test.answer, out: &out, errOut: &errOut}); err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join("testdata", test.file)
-		if *update {
-			if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(), "\n")); diff != "" || errOut.Len() > 0 {
-			t.Errorf("%s: error output %q (-want +got):\n%s", path, errOut.String(), diff)
+		outputtest.Golden(t, test.file, out.String())
+		if errOut.Len() > 0 {
+			t.Errorf("%s: error output %q", test.file, errOut.String())
 		}
 	}
 }

@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,26 +25,8 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+	"github.com/tessera-gpu/tessera/cmd/tessera/output/outputtest"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata")
-
-func golden(t *testing.T, file string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", file)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
 
 // addForeignTaints taints every device of one GPU and one device of another.
 func addForeignTaints(s *clustertest.Scene) {
@@ -137,7 +116,7 @@ func TestOutput(t *testing.T) {
 			if errOut.Len() > 0 {
 				t.Errorf("error output: %s", errOut.String())
 			}
-			golden(t, test.file, out.Bytes())
+			outputtest.Golden(t, test.file, out.String())
 		})
 	}
 }
@@ -177,7 +156,7 @@ func TestEmpty(t *testing.T) {
 	if err := run(t.Context(), clustertest.New(t).Cluster(), r); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "empty.json", out.Bytes())
+	outputtest.Golden(t, "empty.json", out.String())
 }
 
 func TestErrors(t *testing.T) {

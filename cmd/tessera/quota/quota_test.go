@@ -2,22 +2,16 @@ package quota
 
 import (
 	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+	"github.com/tessera-gpu/tessera/cmd/tessera/output/outputtest"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata")
 
 // scene returns the everyday cluster with limits of its namespace and of one without claims.
 func scene(t *testing.T) *clustertest.Scene {
@@ -53,19 +47,7 @@ func TestOutput(t *testing.T) {
 		if err := run(t.Context(), scene(t).Cluster(), request{test.namespaces, output.Flags{Format: test.format}, &out, &errOut}); err != nil || errOut.Len() > 0 {
 			t.Fatalf("%s: %v %s", file, err, errOut.String())
 		}
-		path := filepath.Join("testdata", file)
-		if *update {
-			if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(), "\n")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", path, diff)
-		}
+		outputtest.Golden(t, file, out.String())
 	}
 	var out, errOut bytes.Buffer
 	err := run(t.Context(), clustertest.New(t).Cluster(), request{nil, output.Flags{Format: output.Text}, &out, &errOut})

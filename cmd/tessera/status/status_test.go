@@ -2,15 +2,11 @@ package status
 
 import (
 	"bytes"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,9 +18,8 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+	"github.com/tessera-gpu/tessera/cmd/tessera/output/outputtest"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata")
 
 // installation returns a scene with an installer, a scheduler, agents and a policy.
 func installation(t *testing.T) (*clustertest.Scene, *v1alpha1.ClusterPolicy) {
@@ -89,19 +84,7 @@ func TestOutput(t *testing.T) {
 		if err := r.run(t.Context(), s.Cluster()); output.Status(err) != map[bool]int{false: 0, true: 1}[degraded] {
 			t.Errorf("%s: %v", file, err)
 		}
-		path := filepath.Join("testdata", file)
-		if *update {
-			if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(), "\n")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", path, diff)
-		}
+		outputtest.Golden(t, file, out.String())
 	}
 }
 
