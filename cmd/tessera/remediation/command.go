@@ -3,8 +3,6 @@ package remediation
 
 import (
 	"context"
-	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,8 +19,9 @@ func Command(flags *cluster.Flags) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	kinds := []cluster.Kind{cluster.Policy, cluster.GPUNode}
 	cmd.AddCommand(
-		verb(flags, pause, &cobra.Command{
+		flags.ChangeVerb(pause, kinds, &cobra.Command{
 			Use:   "pause [gpunode/NODE]",
 			Short: "Pause remediation in the cluster or on a node",
 			Long: `Pause remediation in the cluster or, with an argument, on one node: no remediation starts, and GPUs that were
@@ -31,7 +30,7 @@ held and not yet reset return to service.
 Sets the annotation ` + v1alpha1.AnnotationPauseRemediation + ` on the ClusterPolicy or the GPUNode.`,
 			Example: "  tessera remediation pause\n  tessera remediation pause gpunode/gpu-a",
 		}),
-		verb(flags, resume, &cobra.Command{
+		flags.ChangeVerb(resume, kinds, &cobra.Command{
 			Use:   "resume [gpunode/NODE]",
 			Short: "Resume remediation in the cluster or on a node",
 			Long: `Resume remediation in the cluster or, with an argument, on one node.
@@ -42,68 +41,32 @@ Removes the annotation ` + v1alpha1.AnnotationPauseRemediation + ` from the Clus
 	return cmd
 }
 
-// request is one call of a verb.
-type request struct {
-	target cluster.Target
-	dryRun cluster.DryRun
-	out    io.Writer
-}
-
-// verb adds flags, completion and the function to the command.
-func verb(flags *cluster.Flags, run func(context.Context, *cluster.Cluster, request) error, cmd *cobra.Command) *cobra.Command {
-	var dryRun cluster.DryRun
-	kinds := []cluster.Kind{cluster.Policy, cluster.GPUNode}
-	cmd.Args, cmd.ValidArgsFunction = cobra.MaximumNArgs(1), flags.Complete(cluster.TargetNames(kinds...))
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := dryRun.Validate(); err != nil {
-			return err
-		}
-		target, err := cluster.ParseTarget(args, kinds...)
-		if err != nil {
-			return err
-		}
-		c, err := flags.ConnectSupported()
-		if err != nil {
-			return err
-		}
-		return run(cmd.Context(), c, request{target, dryRun, cmd.OutOrStdout()})
-	}
-	dryRun.Add(cmd)
-	return cmd
-}
-
 // pause sets the annotation.
-func pause(ctx context.Context, c *cluster.Cluster, r request) error {
+func pause(ctx context.Context, c *cluster.Cluster, r cluster.Request) error {
 	var object metav1.PartialObjectMetadata
-	if err := c.Read(ctx, r.target, &object); err != nil {
+	if err := c.Read(ctx, r.Target, &object); err != nil {
 		return err
 	}
 	if v1alpha1.RemediationPaused(object.Annotations) {
-		return r.report("remediation is already paused")
+		return r.Report("remediation is already paused")
 	}
-	if err := c.Apply(ctx, cluster.Annotate(r.target, v1alpha1.AnnotationPauseRemediation, new("true")), r.dryRun); err != nil {
+	if err := c.Apply(ctx, cluster.Annotate(r.Target, v1alpha1.AnnotationPauseRemediation, new("true")), r.DryRun); err != nil {
 		return err
 	}
-	return r.report("remediation paused: none starts, and GPUs that were not yet reset return to service" + r.dryRun.Suffix())
+	return r.Report("remediation paused: none starts, and GPUs that were not yet reset return to service" + r.DryRun.Suffix())
 }
 
 // resume removes the annotation.
-func resume(ctx context.Context, c *cluster.Cluster, r request) error {
+func resume(ctx context.Context, c *cluster.Cluster, r cluster.Request) error {
 	var object metav1.PartialObjectMetadata
-	if err := c.Read(ctx, r.target, &object); err != nil {
+	if err := c.Read(ctx, r.Target, &object); err != nil {
 		return err
 	}
 	if !v1alpha1.RemediationPaused(object.Annotations) {
-		return r.report("remediation is not paused")
+		return r.Report("remediation is not paused")
 	}
-	if err := c.Apply(ctx, cluster.Annotate(r.target, v1alpha1.AnnotationPauseRemediation, nil), r.dryRun); err != nil {
+	if err := c.Apply(ctx, cluster.Annotate(r.Target, v1alpha1.AnnotationPauseRemediation, nil), r.DryRun); err != nil {
 		return err
 	}
-	return r.report("remediation resumed" + r.dryRun.Suffix())
-}
-
-// report writes what the verb did.
-func (r request) report(text string) error {
-	_, err := fmt.Fprintf(r.out, "%s: %s\n", r.target, text)
-	return err
+	return r.Report("remediation resumed" + r.DryRun.Suffix())
 }

@@ -24,14 +24,14 @@ func TestPauseAndResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, step := range []struct {
-			run    func(context.Context, *cluster.Cluster, request) error
+			run    func(context.Context, *cluster.Cluster, cluster.Request) error
 			text   string
 			paused bool
 		}{
 			{pause, ": remediation paused: none starts", true}, {pause, "already paused", true}, {resume, "resumed\n", false}, {resume, "not paused", false},
 		} {
 			var out bytes.Buffer
-			if err := step.run(t.Context(), c, request{target, "none", &out}); err != nil {
+			if err := step.run(t.Context(), c, cluster.Request{Target: target, DryRun: "none", Out: &out}); err != nil {
 				t.Fatal(err)
 			}
 			var object metav1.PartialObjectMetadata

@@ -24,11 +24,13 @@ const (
 
 func TestChanges(t *testing.T) {
 	policy := cluster.Target{Kind: cluster.Policy, Name: "default"}
-	rollTo := func(version string) func(context.Context, *cluster.Cluster, request) error {
-		return func(ctx context.Context, c *cluster.Cluster, r request) error { return rollback(ctx, c, r, version) }
+	rollTo := func(version string) func(context.Context, *cluster.Cluster, cluster.Request) error {
+		return func(ctx context.Context, c *cluster.Cluster, r cluster.Request) error {
+			return rollback(ctx, c, r, version)
+		}
 	}
 	tests := map[string]struct {
-		run     func(context.Context, *cluster.Cluster, request) error
+		run     func(context.Context, *cluster.Cluster, cluster.Request) error
 		objects []string
 		target  cluster.Target
 		// out and err are contained in the output and in the error. patch is the sent patch, if any.
@@ -54,7 +56,7 @@ func TestChanges(t *testing.T) {
 	for name, test := range tests {
 		client := clusterWith(t, test.objects...)
 		var out bytes.Buffer
-		err := test.run(t.Context(), &cluster.Cluster{Dynamic: client}, request{test.target, "server", &out})
+		err := test.run(t.Context(), &cluster.Cluster{Dynamic: client}, cluster.Request{Target: test.target, DryRun: "server", Out: &out})
 		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) || !strings.Contains(out.String(), test.out) {
 			t.Errorf("%s: %v, %q; want %q, %q", name, err, out.String(), test.err, test.out)
 		}
@@ -76,16 +78,16 @@ func TestChanges(t *testing.T) {
 // TestPauseIsUndone pauses and resumes without a dry run.
 func TestPauseIsUndone(t *testing.T) {
 	c := &cluster.Cluster{Dynamic: clusterWith(t, quiet)}
-	r := request{cluster.Target{Kind: cluster.Policy, Name: "default"}, "none", &bytes.Buffer{}}
+	r := cluster.Request{Target: cluster.Target{Kind: cluster.Policy, Name: "default"}, DryRun: "none", Out: &bytes.Buffer{}}
 	for _, step := range []struct {
-		run  func(context.Context, *cluster.Cluster, request) error
+		run  func(context.Context, *cluster.Cluster, cluster.Request) error
 		want bool
 	}{{pause, true}, {pause, true}, {resume, false}, {resume, false}} {
 		if err := step.run(t.Context(), c, r); err != nil {
 			t.Fatal(err)
 		}
 		var policy v1alpha1.ClusterPolicy
-		if err := c.Read(t.Context(), r.target, &policy); err != nil || isPaused(policy.ObjectMeta) != step.want {
+		if err := c.Read(t.Context(), r.Target, &policy); err != nil || isPaused(policy.ObjectMeta) != step.want {
 			t.Errorf("paused %v, want %v; %v", isPaused(policy.ObjectMeta), step.want, err)
 		}
 	}

@@ -11,18 +11,18 @@ import (
 )
 
 // pause sets the annotation that pauses upgrades.
-func pause(ctx context.Context, c *cluster.Cluster, r request) error {
+func pause(ctx context.Context, c *cluster.Cluster, r cluster.Request) error {
 	var object metav1.PartialObjectMetadata
-	if err := c.Read(ctx, r.target, &object); err != nil {
+	if err := c.Read(ctx, r.Target, &object); err != nil {
 		return err
 	}
 	if isPaused(object.ObjectMeta) {
-		return r.report("upgrades are already paused")
+		return r.Report("upgrades are already paused")
 	}
-	if err := c.Apply(ctx, cluster.Annotate(r.target, v1alpha1.AnnotationPause, new("true")), r.dryRun); err != nil {
+	if err := c.Apply(ctx, cluster.Annotate(r.Target, v1alpha1.AnnotationPause, new("true")), r.DryRun); err != nil {
 		return err
 	}
-	return r.report("upgrades paused: nodes in progress finish, no further node starts" + r.dryRun.Suffix())
+	return r.Report("upgrades paused: nodes in progress finish, no further node starts" + r.DryRun.Suffix())
 }
 
 // rollingOut is the part of a ClusterPolicy and of an NVIDIADriver about the rollout. A GPUNode has none of it.
@@ -35,30 +35,30 @@ type rollingOut struct {
 }
 
 // resume removes the annotation that pauses upgrades. Without it, it permits the rollout that is paused for another reason.
-func resume(ctx context.Context, c *cluster.Cluster, r request) error {
+func resume(ctx context.Context, c *cluster.Cluster, r cluster.Request) error {
 	var object rollingOut
-	if err := c.Read(ctx, r.target, &object); err != nil {
+	if err := c.Read(ctx, r.Target, &object); err != nil {
 		return err
 	}
 	if isPaused(object.ObjectMeta) {
-		if err := c.Apply(ctx, cluster.Annotate(r.target, v1alpha1.AnnotationPause, nil), r.dryRun); err != nil {
+		if err := c.Apply(ctx, cluster.Annotate(r.Target, v1alpha1.AnnotationPause, nil), r.DryRun); err != nil {
 			return err
 		}
-		return r.report("upgrades resumed" + r.dryRun.Suffix())
+		return r.Report("upgrades resumed" + r.DryRun.Suffix())
 	}
 	rollout := object.Status.Rollout
 	switch {
-	case r.target.Kind == cluster.GPUNode:
-		return r.report("upgrades are not paused")
+	case r.Target.Kind == cluster.GPUNode:
+		return r.Report("upgrades are not paused")
 	case object.Status.ObservedGeneration != object.Generation:
-		return fmt.Errorf("%s: the installer has not processed the latest edit yet: repeat the command when \"tessera upgrade plan\" shows it", r.target)
+		return fmt.Errorf("%s: the installer has not processed the latest edit yet: repeat the command when \"tessera upgrade plan\" shows it", r.Target)
 	case rollout == nil || rollout.Stage != v1alpha1.RolloutPaused:
-		return r.report("upgrades are not paused")
+		return r.Report("upgrades are not paused")
 	case object.Annotations[v1alpha1.AnnotationResume] == rollout.Digest:
-		return r.report("the rollout " + rollout.Digest + " is already permitted")
+		return r.Report("the rollout " + rollout.Digest + " is already permitted")
 	}
-	if err := c.Apply(ctx, cluster.Annotate(r.target, v1alpha1.AnnotationResume, &rollout.Digest), r.dryRun); err != nil {
+	if err := c.Apply(ctx, cluster.Annotate(r.Target, v1alpha1.AnnotationResume, &rollout.Digest), r.DryRun); err != nil {
 		return err
 	}
-	return r.report("rollout " + rollout.Digest + " resumed" + r.dryRun.Suffix())
+	return r.Report("rollout " + rollout.Digest + " resumed" + r.DryRun.Suffix())
 }

@@ -12,30 +12,30 @@ import (
 )
 
 // rollback sets the version of the driver; without a version, to the last good one of the nodes.
-func rollback(ctx context.Context, c *cluster.Cluster, r request, version string) error {
-	current, owner, err := currentVersion(ctx, c, r.target)
+func rollback(ctx context.Context, c *cluster.Cluster, r cluster.Request, version string) error {
+	current, owner, err := currentVersion(ctx, c, r.Target)
 	if err != nil {
 		return err
 	}
 	if version == "" {
 		if version, err = lastGoodVersion(ctx, c, owner, current); err != nil {
-			return fmt.Errorf("%s: %w", r.target, err)
+			return fmt.Errorf("%s: %w", r.Target, err)
 		}
 	}
 	if version == current {
-		return r.report("the version of the driver is already " + version)
+		return r.Report("the version of the driver is already " + version)
 	}
 	fields := map[string]any{"version": version}
-	if r.target.Kind == cluster.Policy {
+	if r.Target.Kind == cluster.Policy {
 		fields = map[string]any{"driver": fields}
 	}
-	if err := c.Apply(ctx, cluster.Change{Target: r.target, Fields: map[string]any{"spec": fields}}, r.dryRun); err != nil {
+	if err := c.Apply(ctx, cluster.Change{Target: r.Target, Fields: map[string]any{"spec": fields}}, r.DryRun); err != nil {
 		return err
 	}
 	if current == "" {
 		current = "the default version"
 	}
-	return r.report(fmt.Sprintf("driver changed from %s to %s%s; \"tessera upgrade plan\" shows the effect", current, version, r.dryRun.Suffix()))
+	return r.Report(fmt.Sprintf("driver changed from %s to %s%s; \"tessera upgrade plan\" shows the effect", current, version, r.DryRun.Suffix()))
 }
 
 // currentVersion returns the desired version of the object's driver, and the object's name in the GPUNodes.
