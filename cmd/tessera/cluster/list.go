@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
@@ -21,6 +22,23 @@ func (c *Cluster) ListNodes(ctx context.Context, selector string) ([]corev1.Node
 		return nil, ExplainError("list the nodes", err)
 	}
 	return list.Items, nil
+}
+
+// NodeFilter returns a function that reports whether the label selector selects the node with a name. An empty selector selects every node, without a
+// request.
+func (c *Cluster) NodeFilter(ctx context.Context, selector string) (func(name string) bool, error) {
+	if selector == "" {
+		return func(string) bool { return true }, nil
+	}
+	nodes, err := c.ListNodes(ctx, selector)
+	if err != nil {
+		return nil, err
+	}
+	selected := sets.New[string]()
+	for i := range nodes {
+		selected.Insert(nodes[i].Name)
+	}
+	return selected.Has, nil
 }
 
 // ListRules returns the DeviceTaintRules; empty when the API server does not serve them.

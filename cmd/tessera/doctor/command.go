@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
@@ -80,9 +79,12 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 	if err != nil {
 		return incomplete(err)
 	}
-	if err := report.keepLabeled(ctx, c, r.selector); err != nil {
+	selected, err := c.NodeFilter(ctx, r.selector)
+	if err != nil {
 		return incomplete(err)
 	}
+	report.Nodes = slices.DeleteFunc(report.Nodes, func(n Node) bool { return !selected(n.Name) })
+	report.Summary = report.summarize()
 	if err := report.keepNodes(r.nodes); err != nil {
 		return incomplete(err)
 	}
@@ -98,22 +100,6 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 	case len(report.Problems) > 0:
 		return incomplete(errors.New("not everything could be checked: see above"))
 	}
-	return nil
-}
-
-// keepLabeled removes all nodes but those that the label selector selects.
-func (r *Report) keepLabeled(ctx context.Context, c *cluster.Cluster, selector string) error {
-	if selector == "" {
-		return nil
-	}
-	nodes, err := c.ListNodes(ctx, selector)
-	if err != nil {
-		return err
-	}
-	r.Nodes = slices.DeleteFunc(r.Nodes, func(n Node) bool {
-		return !slices.ContainsFunc(nodes, func(selected corev1.Node) bool { return selected.Name == n.Name })
-	})
-	r.Summary = r.summarize()
 	return nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
@@ -83,9 +82,11 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 	if err != nil {
 		return err
 	}
-	if err := list.keepLabeled(ctx, c, r.selector); err != nil {
+	selected, err := c.NodeFilter(ctx, r.selector)
+	if err != nil {
 		return err
 	}
+	list.Items = slices.DeleteFunc(list.Items, func(g GPU) bool { return !selected(g.Node) })
 	if err := list.keepNamed(r.names); err != nil {
 		return err
 	}
@@ -135,21 +136,6 @@ func Load(ctx context.Context, c *cluster.Cluster) (List, error) {
 	list := Build(s)
 	list.Problems = append(list.Problems, problems...)
 	return list, nil
-}
-
-// keepLabeled removes the GPUs of all nodes but those that the label selector selects.
-func (l *List) keepLabeled(ctx context.Context, c *cluster.Cluster, selector string) error {
-	if selector == "" {
-		return nil
-	}
-	nodes, err := c.ListNodes(ctx, selector)
-	if err != nil {
-		return err
-	}
-	l.Items = slices.DeleteFunc(l.Items, func(g GPU) bool {
-		return !slices.ContainsFunc(nodes, func(n corev1.Node) bool { return n.Name == g.Node })
-	})
-	return nil
 }
 
 // keepNamed removes all GPUs but those of the named nodes and those named NODE/GPU, where GPU is a name, an index or a UUID; without names it keeps all.
