@@ -85,7 +85,7 @@ type Node struct {
 	BootID string
 	// Plugin names the extended resources, such as nvidia.com/gpu, that a device plugin advertises on the node. Empty means none.
 	Plugin string
-	// OldKubelet is the version of a kubelet that is older than MinKubelet. Empty: it is not older, or its version is unknown.
+	// OldKubelet is the version of a kubelet that is older than minKubelet. Empty: it is not older, or its version is unknown.
 	OldKubelet string
 	// Labels are the current operand labels of the Node.
 	Labels Labels

@@ -9,18 +9,23 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// MinKubelet is the first version of kubelet with the feature gate DRAExtendedResource on by default. Older ones ignore the claims of extended resources, and
+// minKubelet is the first version of kubelet with the feature gate DRAExtendedResource on by default. Older ones ignore the claims of extended resources, and
 // start such pods without devices.
-const MinKubelet = "1.36"
+const minKubelet = "1.36"
 
-// OldKubelet returns the version that a kubelet reports if it is older than MinKubelet, and else nothing. Distributions append text of their own, such as
+// OldKubelet returns the version that a kubelet reports if it is older than minKubelet, and else nothing. Distributions append text of their own, such as
 // v1.35.4-gke.100. A version that cannot be read is not old.
 func OldKubelet(reported string) string {
 	parsed, err := version.ParseGeneric(reported)
-	if err != nil || parsed.AtLeast(version.MustParseGeneric(MinKubelet)) {
+	if err != nil || parsed.AtLeast(version.MustParseGeneric(minKubelet)) {
 		return ""
 	}
 	return reported
+}
+
+// ExplainOldKubelet returns why a version of OldKubelet is refused.
+func ExplainOldKubelet(reported string) string {
+	return fmt.Sprintf("kubelet has version %s and %s is required, because older ones start pods that request nvidia.com/… without GPUs", reported, minKubelet)
 }
 
 // refusals are evaluated before anything changes. A started maintenance is always finished: no refusal applies while spec.maintenance is set.
@@ -38,9 +43,7 @@ var refusals = []rule{
 			v.Node.Plugin, v1alpha1.LabelOperands))
 	}},
 	{"kubelet too old", func(v *view) bool { return v.Wanted.Managed && !v.entered && v.Node.OldKubelet != "" }, func(v *view) Decision {
-		return blocked(ReasonKubeletTooOld, fmt.Sprintf(
-			"kubelet has version %s and %s is required, because older ones start pods that request nvidia.com/… without GPUs; upgrade kubelet, or label the node %s=false",
-			v.Node.OldKubelet, MinKubelet, v1alpha1.LabelOperands))
+		return blocked(ReasonKubeletTooOld, fmt.Sprintf("%s; upgrade kubelet, or label the node %s=false", ExplainOldKubelet(v.Node.OldKubelet), v1alpha1.LabelOperands))
 	}},
 	{"conflict", func(v *view) bool { return v.Wanted.Managed && !v.entered && v.Wanted.Conflict != "" }, func(v *view) Decision {
 		return blocked(ReasonConflict, v.Wanted.Conflict+"; the node stays unchanged until the conflict is resolved")

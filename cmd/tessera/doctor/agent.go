@@ -43,8 +43,7 @@ func (n *nodeState) kubeletFindings() []Finding {
 		return nil
 	}
 	return []Finding{{
-		Severity: gpu.Critical.String(), Reason: ReasonKubeletTooOld, NextStep: "upgrade kubelet",
-		Message: fmt.Sprintf("kubelet has version %s and %s is required, because older ones start pods that request nvidia.com/… without GPUs", old, phase.MinKubelet),
+		Severity: gpu.Critical.String(), Reason: ReasonKubeletTooOld, NextStep: "upgrade kubelet", Message: phase.ExplainOldKubelet(old),
 	}}
 }
 
