@@ -129,7 +129,7 @@ type Drain struct {
 	// only adminAccess claims are excluded.
 	Holders, Waited, Leaving []string
 	Blocked                  []BlockedPod
-	// Staying are those of Blocked for which no eviction is requested.
+	// Staying are those of Blocked for whose sake no pod is evicted.
 	Staying []BlockedPod
 	// Unreadable reports whether a claim could not be read. It counts as in use.
 	Unreadable bool

@@ -14,6 +14,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
@@ -84,6 +85,30 @@ func heals() {
 		Expect(w.most()).To(Equal(1), "GPUs that were out of service at a time")
 		Expect([]int{hardware(hopper).GPUs[first].Resets, hardware(ampere).GPUs[second].Resets}).To(Equal([]int{before[0] + 1, before[1] + 1}))
 		r.awaitRunning(ctx, "kept", hopper, string(pod.UID))
+	}, limit)
+
+	It("evicts no pod that replaces an evicted one on the GPU that is drained, names it, and resets the GPU once its controller is scaled down", func(ctx context.Context) {
+		act(ctx, 1)
+		r := newRoom(ctx)
+		r.claim(ctx, "gpu", wholeClass)
+		r.deploy(ctx, "user", r.spec(hopper, "gpu"))
+		pod := r.awaitRunning(ctx, "user", hopper)
+		index := r.gpuOf(ctx, hopper, pod.Name)
+
+		fallIll(hopper, index)
+		Eventually(ctx, func(ctx context.Context) (string, error) { return remedies(ctx, hopper) }).
+			Should(ContainSubstring("it replaces an evicted pod, and its claim stays allocated while pods use it; scale its controller down"))
+		replacement := r.awaitRunning(ctx, "user", hopper, string(pod.UID))
+		Consistently(ctx, func(ctx context.Context) (types.UID, error) {
+			pods, err := c.Client.CoreV1().Pods(r.name).List(ctx, metav1.ListOptions{})
+			if err != nil || len(pods.Items) != 1 {
+				return "", err
+			}
+			return pods.Items[0].UID, nil
+		}).WithTimeout(25*time.Second).Should(Equal(replacement.UID), "an eviction would be retried after 10 s")
+
+		r.remove(ctx, "user")
+		recovered(ctx, hopper, index)
 	}, limit)
 
 	It("goes on with a remedy where it was when it is killed at every step", func(ctx context.Context) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +36,10 @@ func New(cluster action.Cluster, events report.Recorder, metrics *report.Metrics
 
 // Inspect reads the pods that hold GPUs and returns what the phase table needs of them, and the pods to evict: those that are not being deleted and that
 // the specification does not exclude. A pod that cannot be read counts as a holder that cannot be evicted.
-func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainSpec) (phase.Drain, []action.PodRef) {
+//
+// began is when the devices were taken out of service; zero where the scheduler starts no pods on them, as on a cordoned node. A pod that is younger, with a claim that is older, replaces an evicted pod: a scheduler
+// without our plugin starts it on the devices of its claim, and would start the next one there too. It blocks the drain and is not evicted.
+func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainSpec, began time.Time) (phase.Drain, []action.PodRef) {
 	drain := phase.Drain{Unreadable: users.Unreadable}
 	var victims []action.PodRef
 	waited, err := metav1.LabelSelectorAsSelector(spec.WaitFor)
@@ -57,6 +61,10 @@ func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainS
 			drain.Leaving = append(drain.Leaving, key.String())
 			continue
 		}
+		if !began.IsZero() && pod.CreationTimestamp.After(began) && users.Claimed[key].Before(began) {
+			drain.Blocked = append(drain.Blocked, phase.BlockedPod{Name: key.String(), Reason: replaces})
+			continue
+		}
 		if waited.Matches(labels.Set(pod.Labels)) {
 			drain.Waited = append(drain.Waited, key.String())
 		}
@@ -66,6 +74,9 @@ func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainS
 	}
 	return drain, victims
 }
+
+// replaces is why a pod that replaces an evicted one is not evicted.
+const replaces = "it replaces an evicted pod, and its claim stays allocated while pods use it; scale its controller down, or use a ResourceClaimTemplate"
 
 // addPod adds a pod that runs to the drain as blocked where it is, and returns it as a victim unless it must not be evicted.
 func (d *Drainer) addPod(drain *phase.Drain, key types.NamespacedName, pod *corev1.Pod, spec v1alpha1.DrainSpec) *action.PodRef {

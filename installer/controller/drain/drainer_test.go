@@ -3,8 +3,11 @@ package drain
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,7 +63,7 @@ func TestDrainFieldsDecideWhoLeaves(t *testing.T) {
 		t.Run(f.field, func(t *testing.T) {
 			upgrade := v1alpha1.UpgradePolicy{}.Complete()
 			f.change(&upgrade.Drain)
-			drain, victims := (&Drainer{live: all, refused: newRefusedEvictions()}).Inspect(t.Context(), u, upgrade.Drain)
+			drain, victims := (&Drainer{live: all, refused: newRefusedEvictions()}).Inspect(t.Context(), u, upgrade.Drain, time.Time{})
 			var leave, blocked []string
 			for _, v := range victims {
 				leave = append(leave, v.Name)
@@ -73,5 +76,39 @@ func TestDrainFieldsDecideWhoLeaves(t *testing.T) {
 				t.Errorf("evicted, waited for, staying: got %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+// A pod that was created after the drain began, for a claim from before, replaces an evicted pod: its own replacement would take its place. The drain names
+// it, and evicts the others.
+func TestReplacementsAreNotEvicted(t *testing.T) {
+	began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	owner := []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "r", Controller: new(true)}}
+	created := map[string]struct{ pod, claim time.Duration }{
+		"evicted":     {pod: -time.Hour, claim: -time.Hour},
+		"late":        {pod: time.Second, claim: time.Second}, // allocated before the scheduler knew of the taint
+		"replacement": {pod: time.Second, claim: -time.Hour},
+		"same-second": {pod: 0, claim: -time.Hour},
+	}
+	var all pods
+	u := Users{UIDs: map[types.NamespacedName][]types.UID{}, Claimed: map[types.NamespacedName]time.Time{}}
+	for _, name := range slices.Sorted(maps.Keys(created)) {
+		key := types.NamespacedName{Name: name}
+		all.all = append(all.all, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owner, CreationTimestamp: metav1.NewTime(began.Add(created[name].pod))}})
+		u.Pods, u.UIDs[key], u.Claimed[key] = append(u.Pods, key), []types.UID{""}, began.Add(created[name].claim)
+	}
+	for drains, want := range map[time.Time]string{{}: "evicted late replacement same-second", began: "evicted late same-second"} {
+		drain, victims := (&Drainer{live: all, refused: newRefusedEvictions()}).Inspect(t.Context(), u, v1alpha1.DrainSpec{}, drains)
+		var leave []string
+		for _, v := range victims {
+			leave = append(leave, v.Name)
+		}
+		if got := strings.Join(leave, " "); got != want || len(drain.Holders) != 4 || len(drain.Staying) > 0 {
+			t.Errorf("a drain since %s evicts %q, want %q; %+v", drains, got, want, drain)
+		}
+		if blocked := drain.Blocked; drains.IsZero() != (len(blocked) == 0) ||
+			len(blocked) > 0 && !strings.Contains(fmt.Sprint(blocked), "/replacement it replaces an evicted pod, and its claim stays allocated") {
+			t.Errorf("a drain since %s is blocked by %v", drains, blocked)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,9 +19,11 @@ import (
 
 // Users are the claims and pods that use devices of a node, as the cache has them.
 type Users struct {
-	// Pods are the pods for which the claims are reserved, each once, sorted. UIDs are those that the reservations have for each name.
-	Pods []types.NamespacedName
-	UIDs map[types.NamespacedName][]types.UID
+	// Pods are the pods for which the claims are reserved, each once, sorted. UIDs are those that the reservations have for each name, and Claimed is
+	// when the oldest of the claims was created.
+	Pods    []types.NamespacedName
+	UIDs    map[types.NamespacedName][]types.UID
+	Claimed map[types.NamespacedName]time.Time
 	// Claims is the number of claims, Devices are their devices, not sorted.
 	Claims  int
 	Devices []string
@@ -39,7 +42,7 @@ func DeviceUsers(ctx context.Context, cluster action.Cluster, pool string, count
 	if err := cluster.Client.List(ctx, list, client.MatchingFields{informers.IndexClaimPool: pool}, client.UnsafeDisableDeepCopy); err != nil {
 		return Users{}, fmt.Errorf("list claims of pool %s: %w", pool, err)
 	}
-	u := Users{UIDs: map[types.NamespacedName][]types.UID{}}
+	u := Users{UIDs: map[types.NamespacedName][]types.UID{}, Claimed: map[types.NamespacedName]time.Time{}}
 	for i := range list.Items {
 		claim := &list.Items[i]
 		own, devices := claim.Namespace == cluster.Namespace && claim.Labels[render.LabelName] == render.OperandValidation, claimDevices(claim, pool)
@@ -55,6 +58,9 @@ func DeviceUsers(ctx context.Context, cluster action.Cluster, pool string, count
 			}
 			pod := types.NamespacedName{Namespace: claim.Namespace, Name: consumer.Name}
 			u.Pods, u.UIDs[pod] = append(u.Pods, pod), append(u.UIDs[pod], consumer.UID)
+			if oldest, found := u.Claimed[pod]; !found || claim.CreationTimestamp.Time.Before(oldest) {
+				u.Claimed[pod] = claim.CreationTimestamp.Time
+			}
 		}
 	}
 	slices.SortFunc(u.Pods, func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })

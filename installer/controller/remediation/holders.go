@@ -3,6 +3,7 @@ package remediation
 import (
 	"context"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -32,11 +33,19 @@ func (r *Remediator) readHolders(ctx context.Context, c *catalog.Catalog, node *
 		return err
 	}
 	if g.Order != nil || g.Policy.Mode == v1alpha1.RemediationAct {
-		g.Drain, g.victims = r.Drainer.Inspect(ctx, users, c.Policy.Spec.Remediation.Drain)
+		g.Drain, g.victims = r.Drainer.Inspect(ctx, users, c.Policy.Spec.Remediation.Drain, drainBegan(g.Status))
 	} else {
 		g.Drain = users.Holders()
 	}
 	return nil
+}
+
+// drainBegan returns when the drain of a GPU began, or the zero time.
+func drainBegan(status *v1alpha1.RemediationStatus) time.Time {
+	if status == nil || status.Step != v1alpha1.RemediationStepDrain {
+		return time.Time{}
+	}
+	return status.Since.Time
 }
 
 // gpuValidation returns how far the validation of an order is, and whether its pod has started. Objects of another order are left over.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -176,5 +177,24 @@ func TestSuggestionListsPodsWithoutReadingThem(t *testing.T) {
 	}
 	if got := c.GPUNode("n").Spec.Remediations; len(got) > 0 || reads > 0 {
 		t.Errorf("out of service are %+v, the pod was read %d times, want neither", got, reads)
+	}
+}
+
+// TestReplacementBlocksTheDrain checks that a pod which was created after the drain began, for a claim from before, is named and not evicted: kube-scheduler
+// starts the replacement of an evicted pod on the GPU of its claim.
+func TestReplacementBlocksTheDrain(t *testing.T) {
+	g, began := controllertest.GPU(t, "n", 0), metav1.Now().Rfc3339Copy()
+	pod := controllertest.User("p", "n", controllertest.WholeGPU(t, "n", 0))
+	pod[0].SetCreationTimestamp(metav1.NewTime(began.Add(time.Second)))
+	pod[1].SetCreationTimestamp(metav1.NewTime(began.Add(-time.Hour)))
+	for step, evicted := range map[v1alpha1.RemediationStep]int{v1alpha1.RemediationStepHold: 1, v1alpha1.RemediationStepDrain: 0} {
+		node := controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
+		node.Spec.Remediations = []v1alpha1.Remediation{{GPU: g.Name(), ID: "i"}}
+		node.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: g.Name(), ID: "i", Step: step, Since: began}}
+		h := controllertest.NewCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{node}, pod...)
+		got := decide(t, h, controllertest.Policies{}.Catalog(), node)[0]
+		if len(got.victims) != evicted || len(got.Drain.Blocked) != 1-evicted || len(got.Drain.Holders) != 1 {
+			t.Errorf("at step %s, the drain is %+v, victims are %+v", step, got.Drain, got.victims)
+		}
 	}
 }
