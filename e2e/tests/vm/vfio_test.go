@@ -58,7 +58,7 @@ func passthrough() {
 
 	It("is bound to vfio-pci while a pod has it, and returned to its driver", func(ctx context.Context) {
 		for _, address := range functions {
-			Expect(boundTo(ctx, address)).To(Equal("virtio-pci"))
+			Expect(shell(ctx, driverOf(address))).To(Equal("virtio-pci"))
 		}
 		apply(ctx, podWith("monitor", "vfio.tessera.dev", "", "probe vfio && exec sleep 3600"))
 		running(ctx, "monitor", 0)
@@ -74,10 +74,10 @@ func passthrough() {
 		Expect(seen.PCI).To(BeTrue())
 		Expect(seen.Reset).To(BeTrue())
 		Expect(seen.Reads).To(Equal("1af41044"), "the function's own configuration space: vendor and device of virtio's generator")
-		Expect(boundTo(ctx, seen.Device)).To(Equal("vfio-pci"))
+		Expect(shell(ctx, driverOf(seen.Device))).To(Equal("vfio-pci"))
 		for _, address := range functions {
 			if address != seen.Device {
-				Expect(boundTo(ctx, address)).To(Equal("virtio-pci"), "the other GPU is not changed")
+				Expect(shell(ctx, driverOf(address))).To(Equal("virtio-pci"), "the other GPU is not changed")
 			}
 		}
 
@@ -85,20 +85,18 @@ func passthrough() {
 		shell(ctx, "setsid sh -c 'exec 3<>/dev/vfio/"+seen.Group+"; exec sleep 600' >/dev/null 2>&1 & echo $! >/run/holder")
 		DeferCleanup(shell, "kill $(cat /run/holder) || true")
 		Expect(c.Client.CoreV1().Pods("default").Delete(ctx, "monitor", metav1.DeleteOptions{})).To(Succeed())
-		Eventually(ctx, func(ctx context.Context) string {
-			return shell(ctx, "journalctl --unit kubelet --output cat --since -5m | grep -o 'open .*/dev/vfio/"+seen.Group+": in use' | head -n 1")
-		}).WithTimeout(5*time.Minute).ShouldNot(BeEmpty(), "the reason in the log of kubelet")
-		Expect(boundTo(ctx, seen.Device)).To(Equal("vfio-pci"))
+		Eventually(ctx, printed("journalctl --unit kubelet --output cat --since -5m | grep -o 'open .*/dev/vfio/"+seen.Group+": in use' | head -n 1")).
+			WithTimeout(5*time.Minute).ShouldNot(BeEmpty(), "the reason in the log of kubelet")
+		Expect(shell(ctx, driverOf(seen.Device))).To(Equal("vfio-pci"))
 		shell(ctx, "kill $(cat /run/holder)")
-		Eventually(ctx, func(ctx context.Context) string { return boundTo(ctx, seen.Device) }).WithTimeout(5 * time.Minute).Should(Equal("virtio-pci"))
+		Eventually(ctx, printed(driverOf(seen.Device))).WithTimeout(5 * time.Minute).Should(Equal("virtio-pci"))
 		Expect(shell(ctx, "cat /sys/bus/pci/devices/"+seen.Device+"/driver_override")).To(Equal("(null)"))
 	}, atMost)
 }
 
-// boundTo returns the driver of a PCI function.
-func boundTo(ctx context.Context, address string) string {
-	GinkgoHelper()
-	return shell(ctx, "basename $(readlink /sys/bus/pci/devices/"+address+"/driver)")
+// driverOf returns the command that prints the driver of a PCI function.
+func driverOf(address string) string {
+	return "basename $(readlink /sys/bus/pci/devices/" + address + "/driver)"
 }
 
 // published returns the names of the devices that the node publishes.

@@ -74,9 +74,21 @@ func node() *lab.Node {
 // shell runs a command on the node and returns what it has printed.
 func shell(ctx context.Context, command string) string {
 	GinkgoHelper()
-	output, err := node().Exec(ctx, "sh", "-c", command)
+	output, err := printed(command)(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	return strings.TrimSpace(string(output))
+	return output
+}
+
+// printed returns a function that runs a command on the node and returns what it has printed, for Eventually: a connection to a node that is busy can fail.
+func printed(command string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		n, err := c.Node(vm)
+		if err != nil {
+			return "", err
+		}
+		output, err := n.Exec(ctx, "sh", "-c", command)
+		return strings.TrimSpace(string(output)), err
+	}
 }
 
 func decode(text string) []*unstructured.Unstructured {
