@@ -98,7 +98,22 @@ func kernels() {
 		Expect(node().Reboot(ctx)).To(Succeed())
 		reaches(ctx, "Ready", cluster.NewDriver)
 	}, atMost)
+
+	It("gets its driver and serves GPUs with a read-only root", func(ctx context.Context) {
+		shell(ctx, "mkdir -p /etc/systemd/system/containerd.service.d && cat >/etc/systemd/system/containerd.service.d/root.conf <<'END'\n"+readOnlyRoot+"END")
+		Expect(node().Reboot(ctx)).To(Succeed())
+		Expect(shell(ctx, "touch /etc/file /usr/file /lib/modules/file 2>&1 | grep -c 'Read-only file system'")).To(Equal("3"))
+		apply(ctx, podWith("unchanged", "gpu.tessera.dev", "", "nvidia-smi -L && exec sleep 3600"))
+		running(ctx, "unchanged", 0)
+		Expect(logged(ctx, "unchanged", "GPU 0")).To(ContainSubstring("H100"))
+		reaches(ctx, "Ready", cluster.NewDriver)
+	}, atMost)
 }
+
+// readOnlyRoot lets containerd start below a root that is read-only except for /var and /tmp, as that of distributions which are updated as images.
+const readOnlyRoot = `[Service]
+ExecStartPre=sh -c '[ ! -w /usr ] || mount --bind /var /var && mount -t tmpfs tmp /tmp && journalctl --relinquish-var && mount -o remount,bind,ro / && journalctl --flush'
+`
 
 // eventually waits until the state of the node matches, and prints its changes.
 func eventually(ctx context.Context, matcher OmegaMatcher) {
