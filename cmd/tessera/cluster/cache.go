@@ -76,7 +76,7 @@ func cacheOf[T any, L runtime.Object](all *caches, q query, from client[L]) *obj
 			}
 			options.LabelSelector = q.selector
 			list, err := from.List(ctx, options)
-			if err != nil && ctx.Err() == nil {
+			if isFailure(ctx, err) {
 				c.failed(err)
 			}
 			return list, err
@@ -87,7 +87,7 @@ func cacheOf[T any, L runtime.Object](all *caches, q query, from client[L]) *obj
 			switch {
 			case err == nil:
 				c.succeeded()
-			case ctx.Err() == nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err): // after these, the reflector lists
+			case isFailure(ctx, err):
 				c.failed(err)
 			}
 			return events, err
@@ -95,6 +95,12 @@ func cacheOf[T any, L runtime.Object](all *caches, q query, from client[L]) *obj
 	}}
 	all.start(cache.NewReflectorWithOptions(requests, nil, c, cache.ReflectorOptions{Name: q.what, Backoff: &retries}).RunWithContext)
 	return c
+}
+
+// isFailure reports whether the error is that of a request that failed, and no end of the watch or of the resource version: after the latter, the reflector
+// lists again.
+func isFailure(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err)
 }
 
 // observed is a cache.ListWatch that is used with a list before the watch: a list that is refused has the same error as without a watch.
@@ -130,11 +136,11 @@ func (c *objectCache[T]) list(ctx context.Context) ([]T, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch failing := time.Since(c.since); {
+	switch {
 	case c.err != nil && !c.watched:
 		return nil, c.err
-	case c.err != nil && failing >= maxOutage:
-		return nil, fmt.Errorf("no watch for %s: %w", failing.Round(time.Second), c.err)
+	case c.expired():
+		return nil, fmt.Errorf("no watch for %s: %w", maxOutage, c.err)
 	}
 	if c.sorted == nil {
 		c.sorted = make([]T, 0, len(c.objects))
@@ -158,18 +164,21 @@ func (c *objectCache[T]) succeeded() {
 	c.respond()
 }
 
-// failed records a request that failed. Until the first watch, the first error stays: list returns it, and later ones can differ in details only.
+// failed records a request that failed. An error that list returns stays until a watch is established: others can differ in details only.
 func (c *objectCache[T]) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.err == nil:
 		c.err, c.since, c.expires = err, time.Now(), time.AfterFunc(maxOutage, c.notify)
-	case c.watched:
+	case c.watched && !c.expired():
 		c.err = err
 	}
 	c.respond()
 }
+
+// expired reports whether requests have failed for maxOutage. c.mu must be held.
+func (c *objectCache[T]) expired() bool { return c.err != nil && time.Since(c.since) >= maxOutage }
 
 // respond closes responded. c.mu must be held.
 func (c *objectCache[T]) respond() {
