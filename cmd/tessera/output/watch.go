@@ -158,25 +158,34 @@ func (p *Printer) draw(r Result, c change, problems []string) error {
 			return err
 		}
 	}
-	switch {
-	case r.Empty != "" && (!p.started || len(p.rows) > 0):
-		if err := p.message(r.Empty); err != nil {
-			return err
-		}
-	case !r.isList() && len(c.types) > 0:
-		if p.started {
-			p.screen.Line()
-		}
-		p.screen.tables = tableFormat{} // a report has several tables
-		r.Draw(p.screen)
-	case len(c.types) > 0:
-		r.DrawRows(p.screen, func(number int) bool { _, changed := c.types[number]; return changed })
-		p.screen.Continued = true
+	if err := p.drawChanged(r, c); err != nil {
+		return err
 	}
 	if r.DrawsProblems {
 		p.screen.Problems(problems)
 	}
 	return p.screen.Err()
+}
+
+// drawChanged draws the rows that changed, a report that changed as a whole, and the message of a list that has become empty.
+func (p *Printer) drawChanged(r Result, c change) error {
+	switch {
+	case r.Empty != "":
+		if !p.started || len(p.rows) > 0 {
+			return p.message(r.Empty)
+		}
+	case len(c.types) == 0:
+	case r.isList():
+		r.DrawRows(p.screen, func(number int) bool { _, changed := c.types[number]; return changed })
+		p.screen.Continued = true
+	default:
+		if p.started {
+			p.screen.Line()
+		}
+		p.screen.tables = tableFormat{} // a report has several tables
+		r.Draw(p.screen)
+	}
+	return nil
 }
 
 // message writes lines that are no output of the verb.
