@@ -88,7 +88,7 @@ var _ = Describe("A running pod", func() {
 			// A client retries a watch after up to a minute (client-go's backoff), and once more if the API server
 			// rejects it before it has loaded the roles.
 			r := newRoom(ctx)
-			r.create(ctx, podOf("first", stay()))
+			r.create(ctx, podOf("first", withoutDriver()))
 			r.running(ctx, "first")
 		}),
 	)

@@ -60,7 +60,7 @@ var _ = Describe("A second scheduler", func() {
 		slice := request("slice", migClass, onH100, profile(oneSlice))
 		r.claim(ctx, "by-name", slice)
 		pods := []*corev1.Pod{podOf("by-name", stay(), "by-name"), r.templated(ctx, "by-template", slice), extended("by-resource", 1)}
-		pods = append(pods, podOf("without", stay()))
+		pods = append(pods, podOf("without", withoutDriver()))
 		for _, pod := range pods {
 			pod.Spec.SchedulerName = "second"
 			r.create(ctx, pod)

@@ -145,6 +145,9 @@ func stay(question ...string) []string {
 	return append([]string{"probe", "--stay", "3600"}, question...)
 }
 
+// withoutDriver keeps a container running that has no claim: the probe ends there, because it finds no driver.
+func withoutDriver() []string { return []string{"sleep", "3600"} }
+
 // podOf returns a pod that uses claims of the same namespace, by name.
 func podOf(name string, command []string, claims ...string) *corev1.Pod {
 	pod := &corev1.Pod{
