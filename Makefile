@@ -28,9 +28,10 @@ FUZZTIME     ?= 30s
 INTEGRATION := ./e2e/tests/agent ./e2e/tests/contract ./e2e/tests/installer ./e2e/tests/installer/lifecycle ./e2e/env/lab ./e2e/tests/scheduler
 # NVIDIA's files are not in the repository: only test-contract runs this package.
 CONTRACT    := ./e2e/tests/contract/nvidia
+RELEASE     := ./e2e/tests/release
 SUITE       := ./e2e/tests/suite ./e2e/tests/installation ./e2e/tests/vm
 VERIFY      := ./e2e/repo/verify ./e2e/repo/verify/dialect
-UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE) $(CONTRACT) $(1)))
+UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE) $(CONTRACT) $(RELEASE) $(1)))
 
 ##@ Daily
 
@@ -309,6 +310,10 @@ release-publish: $(COSIGN) ## push the images and the chart of the release in OU
 	flags='--yes $(if $(KEY),--key $(KEY) --tlog-upload=false)'; \
 	$(COSIGN) sign-blob $$flags --bundle '$(OUT)/SHA256SUMS.bundle' '$(OUT)/SHA256SUMS'; \
 	sed 's/:[^:@]*@/@/' '$(OUT)/references.txt' | xargs -n 1 $(COSIGN) sign $$flags --recursive
+
+.PHONY: test-release
+test-release: $(SBOM) $(COSIGN) ## a release of the last commit, made twice: equal files, programs for arm64 in an emulator, signatures, the chart from a registry, go install
+	COSIGN='$(COSIGN)' $(GO) test -count=1 -v -timeout 90m $(RELEASE)
 
 ##@ Other
 
