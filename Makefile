@@ -323,7 +323,7 @@ generate: ## write the generated files
 
 .PHONY: clean
 clean: ## remove build outputs in the tree; the cache stays
-	rm -rf bin
+	rm -rf bin dist
 
 .PHONY: help
 help: ## this list

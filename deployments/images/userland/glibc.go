@@ -105,8 +105,8 @@ func crossObjects(listing []string, architecture string) ([]oci.File, error) {
 		file.Path = target
 		files = append(files, file)
 	}
-	real := "/usr/lib/" + at.triplet + "/" + path.Base(at.loader)
-	link, err := filepath.Rel(path.Dir(at.loader), real)
+	object := "/usr/lib/" + at.triplet + "/" + path.Base(at.loader)
+	link, err := filepath.Rel(path.Dir(at.loader), object)
 	return append(files, oci.File{Path: at.loader, Link: link}), err
 }
 
