@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -14,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -61,6 +65,15 @@ func connectedVerbs() map[string][]string {
 	}
 }
 
+// endingVerbs are connectedVerbs and calls with --watch, which end when the first request fails.
+func endingVerbs() map[string][]string {
+	calls := connectedVerbs()
+	for _, verb := range []string{"gpus", "claims", "quota", "status"} {
+		calls[verb+"-watch"] = append(slices.Clone(calls[verb]), "--watch")
+	}
+	return calls
+}
+
 // lists are the kinds of the lists that an API server without Tessera serves.
 var lists = map[string]metav1.TypeMeta{
 	"nodes": {APIVersion: "v1", Kind: "NodeList"}, "pods": {APIVersion: "v1", Kind: "PodList"}, "namespaces": {APIVersion: "v1", Kind: "NamespaceList"},
@@ -74,9 +87,10 @@ var lists = map[string]metav1.TypeMeta{
 }
 
 // serve starts an API server with discovery documents and without objects, and selects it by KUBECONFIG. A status other than 0 is its response to every
-// other request.
-func serve(t *testing.T, status int) {
+// other request. Watches of ResourceClaims send the returned events.
+func serve(t *testing.T, status int) chan<- any {
 	t.Helper()
+	events := make(chan any)
 	write := func(w http.ResponseWriter, code int, value any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
@@ -97,6 +111,8 @@ func serve(t *testing.T, status int) {
 				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(status), Reason: metav1.StatusReasonForbidden,
 				Message: fmt.Sprintf("%s is forbidden: User \"u\" cannot list it", path.Base(r.URL.Path)),
 			})
+		case known && r.URL.Query().Get("watch") == "true":
+			serveEvents(w, r, events)
 		case known:
 			write(w, http.StatusOK, map[string]any{"apiVersion": kind.APIVersion, "kind": kind.Kind, "metadata": map[string]string{"resourceVersion": "1"}, "items": []any{}})
 		default:
@@ -114,6 +130,24 @@ func serve(t *testing.T, status int) {
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	selectServer(t, server.URL)
+	return events
+}
+
+// serveEvents responds to a watch until the client ends it: with the events if it is one of ResourceClaims.
+func serveEvents(w http.ResponseWriter, r *http.Request, events <-chan any) {
+	w.Header().Set("Content-Type", "application/json")
+	for {
+		w.(http.Flusher).Flush()
+		if path.Base(r.URL.Path) != "resourceclaims" {
+			events = nil
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case event := <-events:
+			_ = json.NewEncoder(w).Encode(event)
+		}
+	}
 }
 
 // selectServer selects the API server by KUBECONFIG.
@@ -141,21 +175,21 @@ func TestClusterWithoutTessera(t *testing.T) {
 	}
 }
 
-// TestNoRights runs every verb as a user without permissions.
+// TestNoRights runs every verb as a user without permissions. With --watch, the error is the same.
 func TestNoRights(t *testing.T) {
 	serve(t, http.StatusForbidden)
-	for name, args := range connectedVerbs() {
+	for name, args := range endingVerbs() {
 		if name == "support-bundle" {
 			continue // it collects what it may
 		}
-		outputtest.Golden(t, "no-rights/"+name+".txt", tessera(t, args...))
+		outputtest.Golden(t, "no-rights/"+strings.TrimSuffix(name, "-watch")+".txt", tessera(t, args...))
 	}
 }
 
 // TestUnreachable runs every verb without an API server: each ends within 10 s with a reason.
 func TestUnreachable(t *testing.T) {
 	selectServer(t, "http://127.0.0.1:1")
-	for name, args := range connectedVerbs() {
+	for name, args := range endingVerbs() {
 		start := time.Now()
 		got := tessera(t, args...)
 		if !strings.Contains(got, "The API server is not reachable") || !strings.Contains(got, "exit status") || time.Since(start) > 10*time.Second {
@@ -168,28 +202,35 @@ func TestUnreachable(t *testing.T) {
 func TestWrongFlags(t *testing.T) {
 	selectServer(t, "http://127.0.0.1:1")
 	for line, want := range map[string]string{
-		"gpus -o xml":                      `--output "xml": must be one of text, wide, name, json, yaml, jsonpath`,
-		"gpus -o jsonpath":                 "no template given",
-		"gpus -o jsonpath={.items":         "unclosed action",
-		"gpus -o custom-columns=NODE":      "HEADER:PATH",
-		"gpus -l a=b=c":                    `--selector "a=b=c"`,
-		"gpus --color blue":                `--color "blue": must be one of auto, always, never`,
-		"claims -l !":                      `--selector "!"`,
-		"claims --all":                     "unknown flag: --all",
-		"doctor -o wide":                   `--output "wide"`,
-		"explain train":                    "must be pod/NAME",
-		"explain":                          "accepts 1 arg(s)",
-		"check":                            "nothing to check",
-		"version extra":                    "unknown command",
-		"gpus --context other":             `context "other" does not exist`,
-		"gpus --kubeconfig /nonexistent":   "load the kubeconfig",
-		"gpus --request-timeout soon":      "Invalid timeout value",
-		"upgrade pause node/a":             `"node/a": must be clusterpolicy/NAME or nvidiadriver/NAME or gpunode/NAME`,
-		"upgrade rollback gpunode/a":       "must be clusterpolicy/NAME or nvidiadriver/NAME",
-		"upgrade resume --dry-run=client":  `--dry-run "client": must be one of none, server`,
-		"remediation pause nvidiadriver/a": "must be clusterpolicy/NAME or gpunode/NAME",
-		"plan upgrade":                     `unknown command "plan"`,
-		"gpu":                              `unknown command "gpu"`,
+		"gpus -o xml":                             `--output "xml": must be one of text, wide, name, json, yaml, jsonpath`,
+		"gpus -o jsonpath":                        "no template given",
+		"gpus -o jsonpath={.items":                "unclosed action",
+		"gpus -o custom-columns=NODE":             "HEADER:PATH",
+		"gpus -l a=b=c":                           `--selector "a=b=c"`,
+		"gpus --output-watch-events -o json":      "--output-watch-events requires --watch",
+		"gpus -w --output-watch-events":           `--output-watch-events: --output "text" has no types of events`,
+		"claims -w --output-watch-events -o name": `--output-watch-events: --output "name" has no types of events`,
+		"quota -w -o xml":                         `--output "xml": must be one of text, wide, name, json, yaml, jsonpath`,
+		"claims --watch=often":                    `invalid argument "often" for "-w, --watch" flag`,
+		"status --wait --watch":                   "--wait and --watch exclude each other",
+		"doctor -w":                               "unknown shorthand flag: 'w'",
+		"gpus --color blue":                       `--color "blue": must be one of auto, always, never`,
+		"claims -l !":                             `--selector "!"`,
+		"claims --all":                            "unknown flag: --all",
+		"doctor -o wide":                          `--output "wide"`,
+		"explain train":                           "must be pod/NAME",
+		"explain":                                 "accepts 1 arg(s)",
+		"check":                                   "nothing to check",
+		"version extra":                           "unknown command",
+		"gpus --context other":                    `context "other" does not exist`,
+		"gpus --kubeconfig /nonexistent":          "load the kubeconfig",
+		"gpus --request-timeout soon":             "Invalid timeout value",
+		"upgrade pause node/a":                    `"node/a": must be clusterpolicy/NAME or nvidiadriver/NAME or gpunode/NAME`,
+		"upgrade rollback gpunode/a":              "must be clusterpolicy/NAME or nvidiadriver/NAME",
+		"upgrade resume --dry-run=client":         `--dry-run "client": must be one of none, server`,
+		"remediation pause nvidiadriver/a":        "must be clusterpolicy/NAME or gpunode/NAME",
+		"plan upgrade":                            `unknown command "plan"`,
+		"gpu":                                     `unknown command "gpu"`,
 	} {
 		if got := tessera(t, strings.Fields(line)...); !strings.Contains(got, want) || !strings.Contains(got, "exit status") {
 			t.Errorf("%s: %s\nwant %q", line, got, want)
@@ -204,6 +245,44 @@ func TestFlagsBeforeTheVerb(t *testing.T) {
 		if got := tessera(t, strings.Fields(line)...); got != "No claims on GPUs found in demo; -A lists all namespaces.\n" {
 			t.Errorf("%s: %s", line, got)
 		}
+	}
+}
+
+// TestWatch watches over HTTP: a claim is added and deleted, and the interrupt ends the verb without an error.
+func TestWatch(t *testing.T) {
+	events := serve(t, 0)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	reader, writer := io.Pipe()
+	root := command("tessera")
+	root.SetOut(writer)
+	root.SetErr(writer)
+	root.SetArgs([]string{"claims", "-A", "-w"})
+	ended := make(chan error, 1)
+	go func() { ended <- root.ExecuteContext(ctx) }()
+	lines := bufio.NewScanner(reader)
+	expect := func(want string) {
+		t.Helper()
+		if !lines.Scan() || strings.Join(strings.Fields(lines.Text()), " ") != want {
+			t.Fatalf("%q, want %q", lines.Text(), want)
+		}
+	}
+	claim := &resourceapi.ResourceClaim{
+		TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceClaim"}, ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "train", ResourceVersion: "2"},
+		Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+			Results: []resourceapi.DeviceRequestAllocationResult{{Request: "gpu", Driver: "gpu.tessera.dev", Pool: "p", Device: "d"}},
+		}}},
+	}
+	expect("No claims on GPUs found.")
+	events <- map[string]any{"type": "ADDED", "object": claim}
+	expect("NAMESPACE CLAIM PODS NODE DEVICES SHAPE STATE REASON")
+	expect("demo train - - d - Allocated reserved for no pod")
+	events <- map[string]any{"type": "DELETED", "object": claim}
+	expect("Claim demo/train is no longer listed.")
+	expect("No claims on GPUs found.")
+	interrupt()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

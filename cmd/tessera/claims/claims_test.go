@@ -2,9 +2,12 @@ package claims
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -17,6 +20,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
+	"github.com/tessera-gpu/tessera/cmd/tessera/listing/listingtest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output/outputtest"
 )
@@ -194,4 +198,44 @@ func TestSelection(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, out.String())
 		}
 	}
+}
+
+// TestWatch watches the claims of a namespace: one is prepared, one gets a pod, one is deleted, and one of no GPU is created.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.Everyday(t)
+		c := s.Cluster()
+		claims, pods := c.Client.ResourceV1().ResourceClaims("demo"), c.Client.CoreV1().Pods("demo")
+		run := func(ctx context.Context, out, errOut io.Writer) error {
+			return run(ctx, c, request{selection: Selection{Namespace: "demo"}, answer: output.Flags{Format: output.Text, Watch: true}, out: out, errOut: errOut})
+		}
+		listingtest.Golden(t, "watch.txt", run,
+			listingtest.Step{Name: "chat is prepared and its pod runs", Change: func() error {
+				claim, err := claims.Get(t.Context(), "chat", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				claim.Status.Devices = nil
+				clustertest.Report(claim, 0, "MIG-1", metav1.Condition{Status: metav1.ConditionTrue, Reason: "Prepared"})
+				if _, err := claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+					return err
+				}
+				pod, err := pods.Get(t.Context(), "chat-0", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				pod.Status.Phase = corev1.PodRunning
+				_, err = pods.UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+				return err
+			}},
+			listingtest.Step{Name: "a claim on another device is created", Change: func() error {
+				_, err := claims.Create(t.Context(), clustertest.New(t).Claim("nic", "nic.example.com"), metav1.CreateOptions{})
+				return err
+			}},
+			listingtest.Step{Name: "a claim with a long name is created", Change: func() error {
+				_, err := claims.Create(t.Context(), clustertest.New(t).Claim("a-claim-with-a-long-name", "gpu.tessera.dev"), metav1.CreateOptions{})
+				return err
+			}},
+			listingtest.Step{Name: "unused is deleted", Change: func() error { return claims.Delete(t.Context(), "unused", metav1.DeleteOptions{}) }})
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/listing"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
@@ -25,8 +26,10 @@ func Command(flags *cluster.Flags) *cobra.Command {
 
 STATE is Pending (no device allocated), Allocated (reserved for no pod), Preparing or Ready (its pods are
 starting), InUse, Failed (the node's agent refused or lost a device) or Deleting. REASON is the message of the
-scheduler, the node's agent or kubelet about a claim that is not in use.`,
-		Example: "  tessera claims -A\n  tessera claims train -o yaml\n  tessera claims -l team=vision -o custom-columns=CLAIM:.name,NODE:.node",
+scheduler, the node's agent or kubelet about a claim that is not in use.
+
+With --watch, claims that are new or changed are listed again, and those that are gone are named.`,
+		Example: "  tessera claims -A\n  tessera claims --watch\n  tessera claims train -o yaml\n  tessera claims -l team=vision -o custom-columns=CLAIM:.name,NODE:.node",
 		ValidArgsFunction: flags.Complete(func(ctx context.Context, c *cluster.Cluster, _ string) ([]string, error) {
 			list, err := Load(ctx, c, Selection{Namespace: c.Namespace})
 			var names []string
@@ -53,6 +56,7 @@ scheduler, the node's agent or kubelet about a claim that is not in use.`,
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "list the claims of all namespaces")
 	cluster.AddSelector(cmd, &selector, "claims")
 	answer.Add(cmd, output.Wide, output.Name)
+	answer.AddWatch(cmd)
 	return cmd
 }
 
@@ -75,47 +79,44 @@ type request struct {
 }
 
 func run(ctx context.Context, c *cluster.Cluster, r request) error {
-	list, err := Load(ctx, c, r.selection)
-	if err != nil {
-		return err
-	}
-	if err := list.keepNames(r.names); err != nil {
-		return err
-	}
-	result := output.Result{Value: list, Draw: func(s *output.Screen) { Draw(s, list) }}
-	for _, claim := range list.Items {
-		result.Rows = append(result.Rows, output.Row{Name: "resourceclaim.resource.k8s.io/" + claim.Name, Value: claim})
-	}
-	if !r.answer.IsText() {
-		return r.answer.Print(r.out, result)
-	}
-	for _, problem := range list.Problems {
-		if _, err := fmt.Fprintln(r.errOut, problem); err != nil {
-			return err
-		}
-	}
-	switch {
-	case len(list.Items) == 0 && r.selection.Namespace == "":
-		_, err := fmt.Fprintln(r.errOut, "No claims on GPUs found.")
-		return err
-	case len(list.Items) == 0:
-		_, err := fmt.Fprintf(r.errOut, "No claims on GPUs found in %s; -A lists all namespaces.\n", r.selection.Namespace)
-		return err
-	}
-	return r.answer.Print(r.out, result)
+	return listing.Verb{Load: r.load, Answer: r.answer, Out: r.out, ErrOut: r.errOut}.Run(ctx, c)
 }
 
-// keepNames removes all claims but the named ones; without names it keeps all.
+// load returns the selected claims.
+func (r request) load(ctx context.Context, c *cluster.Cluster) (output.Result, error) {
+	list, err := Load(ctx, c, r.selection)
+	if err != nil {
+		return output.Result{}, err
+	}
+	result := output.Result{Missing: list.keepNames(r.names), Rows: []output.Row{}, Problems: list.Problems}
+	for _, claim := range list.Items {
+		result.Rows = append(result.Rows, output.Row{
+			Name: "resourceclaim.resource.k8s.io/" + claim.Name, Title: "Claim " + claim.Namespace + "/" + claim.Name, Value: claim,
+		})
+	}
+	result.Value = list
+	result.DrawRows = func(s *output.Screen, shown func(int) bool) { Draw(s, List{Items: output.Select(list.Items, shown)}) }
+	switch {
+	case len(list.Items) > 0:
+	case r.selection.Namespace == "":
+		result.Empty = "No claims on GPUs found."
+	default:
+		result.Empty = "No claims on GPUs found in " + r.selection.Namespace + "; -A lists all namespaces."
+	}
+	return result, nil
+}
+
+// keepNames removes all claims but the named ones; without names it keeps all. The error is about a name without a claim.
 func (l *List) keepNames(names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
+	l.Items = slices.DeleteFunc(l.Items, func(c Claim) bool { return !slices.Contains(names, c.Name) })
 	for _, name := range names {
 		if !slices.ContainsFunc(l.Items, func(c Claim) bool { return c.Name == name }) {
 			return fmt.Errorf("no claim on GPUs is named %q; -A lists all namespaces", name)
 		}
 	}
-	l.Items = slices.DeleteFunc(l.Items, func(c Claim) bool { return !slices.Contains(names, c.Name) })
 	return nil
 }
 

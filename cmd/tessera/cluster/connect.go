@@ -26,6 +26,8 @@ type Cluster struct {
 	Drivers []string
 	// Server is what the API server serves; nil if it was not read.
 	Server *capability.Server
+	// caches are those of a cluster that Watched returned, otherwise nil.
+	caches *caches
 }
 
 // ConnectSupported returns a connection to the selected cluster, and an error if its API server does not respond or is too old for Tessera. If what it

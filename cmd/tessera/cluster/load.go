@@ -7,7 +7,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
@@ -33,49 +32,24 @@ type State struct {
 
 // ListResourceSlices returns the ResourceSlices of the selected drivers.
 func (c *Cluster) ListResourceSlices(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
-	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, ExplainError("list the ResourceSlices", err)
-	}
-	return slices.DeleteFunc(list.Items, func(s resourceapi.ResourceSlice) bool {
-		return !slices.Contains(c.Drivers, s.Spec.Driver)
-	}), nil
+	list, err := listObjects[resourceapi.ResourceSlice](ctx, c, query{what: "ResourceSlices"}, c.Client.ResourceV1().ResourceSlices())
+	return slices.DeleteFunc(list, func(s resourceapi.ResourceSlice) bool { return !slices.Contains(c.Drivers, s.Spec.Driver) }), err
 }
 
 // ListClaims returns the ResourceClaims of the namespace that the label selector selects. An empty namespace is all namespaces, an empty selector
 // selects all claims.
 func (c *Cluster) ListClaims(ctx context.Context, namespace, selector string) ([]resourceapi.ResourceClaim, error) {
-	list, err := c.Client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return nil, ExplainError("list the ResourceClaims"+in(namespace), err)
-	}
-	return list.Items, nil
+	return listObjects[resourceapi.ResourceClaim](ctx, c, query{"ResourceClaims" + in(namespace), selector}, c.Client.ResourceV1().ResourceClaims(namespace))
 }
 
 // ListClasses returns the DeviceClasses.
 func (c *Cluster) ListClasses(ctx context.Context) ([]resourceapi.DeviceClass, error) {
-	list, err := c.Client.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, ExplainError("list the DeviceClasses", err)
-	}
-	return list.Items, nil
+	return listObjects[resourceapi.DeviceClass](ctx, c, query{what: "DeviceClasses"}, c.Client.ResourceV1().DeviceClasses())
 }
 
 // ListPods returns the pods of the namespace; of all namespaces when it is empty.
 func (c *Cluster) ListPods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
-	list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, ExplainError("list the pods"+in(namespace), err)
-	}
-	return list.Items, nil
-}
-
-// in returns the part of an error message that names the namespace.
-func in(namespace string) string {
-	if namespace == "" {
-		return " of all namespaces"
-	}
-	return " in " + namespace
+	return listObjects[corev1.Pod](ctx, c, query{what: "pods" + in(namespace)}, c.Client.CoreV1().Pods(namespace))
 }
 
 // Readings returns the decoded ResourceSlices by pool.

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/listing"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
@@ -29,8 +30,10 @@ A partitioned GPU is drawn by memory slice: |1g.10gb| is a MIG device with its p
 |xxxx| is withheld because of a MIG device that Tessera did not create, |!!!!| is free but unavailable because of
 a fault. A shared GPU is drawn by the memory that its pods request.
 
-The data comes from ResourceSlices, ResourceClaims, pods and, with permission to list them, GPUNodes.`,
-		Example:           "  tessera gpus\n  tessera gpus gpu-a -o wide\n  tessera gpus -l zone=a -o custom-columns=NODE:.node,GPU:.index,SHAPE:.shape",
+The data comes from ResourceSlices, ResourceClaims, pods and, with permission to list them, GPUNodes.
+
+With --watch, GPUs whose use, faults or attributes have changed are drawn again, below a line about their node.`,
+		Example:           "  tessera gpus\n  tessera gpus gpu-a --watch\n  tessera gpus gpu-a -o wide\n  tessera gpus -l zone=a -o custom-columns=NODE:.node,GPU:.index,SHAPE:.shape",
 		ValidArgsFunction: flags.Complete(complete),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if err := cluster.Validate(&answer, selector); err != nil {
@@ -40,11 +43,12 @@ The data comes from ResourceSlices, ResourceClaims, pods and, with permission to
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), c, request{names: names, selector: selector, answer: answer, now: time.Now(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()})
+			return run(cmd.Context(), c, request{names: names, selector: selector, answer: answer, now: time.Now, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()})
 		},
 	}
 	cluster.AddSelector(cmd, &selector, "nodes")
 	answer.Add(cmd, output.Wide, output.Name)
+	answer.AddWatch(cmd)
 	return cmd
 }
 
@@ -72,46 +76,45 @@ type request struct {
 	names    []string
 	selector string
 	answer   output.Flags
-	now      time.Time
+	now      func() time.Time
 	// out receives the list, errOut messages about it.
 	out, errOut io.Writer
 }
 
 func run(ctx context.Context, c *cluster.Cluster, r request) error {
+	return listing.Verb{Load: r.load, Answer: r.answer, Out: r.out, ErrOut: r.errOut}.Run(ctx, c)
+}
+
+// load returns the selected GPUs.
+func (r request) load(ctx context.Context, c *cluster.Cluster) (output.Result, error) {
 	list, err := Load(ctx, c)
 	if err != nil {
-		return err
+		return output.Result{}, err
 	}
 	selected, err := c.NodeFilter(ctx, r.selector)
 	if err != nil {
-		return err
+		return output.Result{}, err
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(g GPU) bool { return !selected(g.Node) })
-	if err := list.keepNamed(r.names); err != nil {
-		return err
-	}
-	if r.answer.IsText() && len(list.Items) == 0 && len(list.Problems) == 0 {
-		return r.explainEmpty(ctx, c)
-	}
-	result := output.Result{Value: list, Draw: func(s *output.Screen) { Draw(s, list, r.now) }}
+	result := output.Result{Missing: list.keepNamed(r.names), Rows: []output.Row{}, Problems: list.Problems, DrawsProblems: true}
 	for _, g := range list.Items {
-		result.Rows = append(result.Rows, output.Row{Name: g.Node + "/" + g.Name, Value: g})
+		result.Rows = append(result.Rows, output.Row{Name: g.Node + "/" + g.Name, Title: "GPU " + g.Node + "/" + g.Name + " of " + g.Driver, Value: g})
 	}
-	return r.answer.Print(r.out, result)
+	result.Value = list
+	result.DrawRows = func(s *output.Screen, shown func(int) bool) { drawGPUs(s, list.Items, shown, r.now()) }
+	if r.answer.IsText() && len(list.Items) == 0 && len(list.Problems) == 0 {
+		result.Empty, err = r.explainEmpty(ctx, c)
+	}
+	return result, err
 }
 
-// explainEmpty writes why the list may be empty.
-func (r request) explainEmpty(ctx context.Context, c *cluster.Cluster) error {
+// explainEmpty returns why the list may be empty.
+func (r request) explainEmpty(ctx context.Context, c *cluster.Cluster) (string, error) {
 	if r.selector != "" {
-		_, err := fmt.Fprintf(r.errOut, "No node with the labels %s publishes GPUs.\n", r.selector)
-		return err
+		return fmt.Sprintf("No node with the labels %s publishes GPUs.", r.selector), nil
 	}
 	namespace, err := c.SystemNamespace(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(r.errOut, "No GPUs are published by %s.\nCheck the agents: kubectl -n %s get pods -o wide\n", strings.Join(c.Drivers, " or "), namespace)
-	return err
+	return fmt.Sprintf("No GPUs are published by %s.\nCheck the agents: kubectl -n %s get pods -o wide", strings.Join(c.Drivers, " or "), namespace), err
 }
 
 // Load lists the objects and returns the GPUs. It fails when ResourceSlices or ResourceClaims cannot be listed; without pods, their phases are missing.
@@ -139,12 +142,15 @@ func Load(ctx context.Context, c *cluster.Cluster) (List, error) {
 }
 
 // keepNamed removes all GPUs but those of the named nodes and those named NODE/GPU, where GPU is a name, an index or a UUID; without names it keeps all.
+// The error is about a name without a GPU.
 func (l *List) keepNamed(names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
+	all := l.Items
+	l.Items = slices.DeleteFunc(slices.Clone(all), func(g GPU) bool { return !slices.ContainsFunc(names, g.isNamed) })
 	var nodes []string
-	for _, g := range l.Items {
+	for _, g := range all {
 		nodes = append(nodes, g.Node)
 	}
 	nodes = slices.Compact(nodes)
@@ -157,7 +163,6 @@ func (l *List) keepNamed(names []string) error {
 			return fmt.Errorf("node %q publishes no such GPU: %q; \"tessera gpus %s -o name\" lists the names", node, name, node)
 		}
 	}
-	l.Items = slices.DeleteFunc(l.Items, func(g GPU) bool { return !slices.ContainsFunc(names, g.isNamed) })
 	return nil
 }
 

@@ -19,29 +19,35 @@ const indent = "    "
 // Draw draws the list by node: the use of each GPU with its pods. A wide screen has also addresses, UUIDs, claims and the meaning of faults. Ages are
 // relative to now.
 func Draw(s *output.Screen, list List, now time.Time) {
-	for start := 0; start < len(list.Items); {
-		first := list.Items[start]
+	drawGPUs(s, list.Items, func(int) bool { return true }, now)
+	s.Problems(list.Problems)
+}
+
+// drawGPUs draws the GPUs with those numbers for which shown is true, by node. The headline of a node counts all of its GPUs.
+func drawGPUs(s *output.Screen, list []GPU, shown func(number int) bool, now time.Time) {
+	drawn := s.Continued
+	for start := 0; start < len(list); {
 		end := start
-		for end < len(list.Items) && list.Items[end].Node == first.Node && list.Items[end].Pool == first.Pool {
+		for end < len(list) && list[end].Node == list[start].Node && list[end].Pool == list[start].Pool {
 			end++
 		}
-		if start > 0 {
+		offset, node := start, list[start:end]
+		start = end
+		selected := output.Select(node, func(i int) bool { return shown(offset + i) })
+		if len(selected) == 0 {
+			continue
+		}
+		if drawn {
 			s.Line()
 		}
+		drawn = true
 		if !s.NoHeaders {
-			drawNode(s, list.Items[start:end])
+			drawNode(s, node)
 		}
-		drawMonitors(s, list.Items[start:end])
-		for _, g := range list.Items[start:end] {
+		drawMonitors(s, selected)
+		for _, g := range selected {
 			drawGPU(s, g, now)
 		}
-		start = end
-	}
-	if len(list.Problems) > 0 {
-		s.Line()
-	}
-	for _, problem := range list.Problems {
-		s.Text("! " + problem)
 	}
 }
 

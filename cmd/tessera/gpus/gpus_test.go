@@ -4,16 +4,19 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
@@ -24,6 +27,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
+	"github.com/tessera-gpu/tessera/cmd/tessera/listing/listingtest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output/outputtest"
 )
@@ -110,7 +114,7 @@ func TestOutput(t *testing.T) {
 				test.answer.Color = "auto"
 			}
 			var out, errOut bytes.Buffer
-			if err := run(t.Context(), s.Cluster(), request{names: test.nodes, answer: test.answer, now: clustertest.Now, out: &out, errOut: &errOut}); err != nil {
+			if err := run(t.Context(), s.Cluster(), request{names: test.nodes, answer: test.answer, now: func() time.Time { return clustertest.Now }, out: &out, errOut: &errOut}); err != nil {
 				t.Fatal(err)
 			}
 			if errOut.Len() > 0 {
@@ -192,7 +196,7 @@ func TestErrors(t *testing.T) {
 	var out bytes.Buffer
 	c := clustertest.Everyday(t).Cluster()
 	failRequests(t, c, "list", "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")))
-	if err := run(t.Context(), c, request{answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out}); err != nil || !strings.Contains(out.String(), "Pod phases are missing: list the pods of all namespaces") || !strings.Contains(out.String(), "demo/train-0") {
+	if err := run(t.Context(), c, request{answer: output.Flags{Format: output.Text, Color: "auto"}, now: time.Now, out: &out}); err != nil || !strings.Contains(out.String(), "Pod phases are missing: list the pods of all namespaces") || !strings.Contains(out.String(), "demo/train-0") {
 		t.Errorf("without permission to list pods: %v\n%s", err, out.String())
 	}
 }
@@ -265,4 +269,52 @@ func TestSelection(t *testing.T) {
 			t.Errorf("completion of %q: %v, %v, want %s", begin, names, err, want)
 		}
 	}
+}
+
+// TestWatch watches the GPUs: a claim is allocated and deleted, a fault appears, and a node stops publishing.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := clustertest.Everyday(t)
+		c := s.Cluster()
+		published, claims := c.Client.ResourceV1().ResourceSlices(), c.Client.ResourceV1().ResourceClaims("demo")
+		run := func(ctx context.Context, out, errOut io.Writer) error {
+			answer := output.Flags{Format: output.Text, Watch: true}
+			return run(ctx, c, request{answer: answer, now: func() time.Time { return clustertest.Now }, out: out, errOut: errOut})
+		}
+		other := clustertest.New(t)
+		claim := other.Claim("new", "gpu.tessera.dev", clustertest.Result(other.Node("gpu-a", "h100x8", nil), 5, gpu.Use{Shape: gpu.Whole}))
+		overlap := other.Claim("overlap", "gpu.tessera.dev", clustertest.Result(other.Node("gpu-b", "t4x1", nil), 0, gpu.Use{Shape: gpu.Whole}))
+		listingtest.Golden(t, "watch.txt", run,
+			listingtest.Step{Name: "GPU 5 is allocated", Change: func() error {
+				_, err := claims.Create(t.Context(), claim, metav1.CreateOptions{})
+				return err
+			}},
+			listingtest.Step{Name: "GPU 0 has a fault", Change: func() error {
+				s.Taint("gpu-a", 0, gpu.Placement{}, "xid", "79", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(3*time.Minute))
+				for _, object := range s.Objects {
+					if slice, ok := object.(*resourceapi.ResourceSlice); ok {
+						if _, err := published.Update(t.Context(), slice, metav1.UpdateOptions{}); err != nil {
+							return err
+						}
+					}
+				}
+				return nil
+			}},
+			listingtest.Step{Name: "a claim on the GPU of gpu-b conflicts", Change: func() error {
+				_, err := claims.Create(t.Context(), overlap, metav1.CreateOptions{})
+				return err
+			}},
+			listingtest.Step{Name: "gpu-b publishes nothing, GPU 5 is free", Change: func() error {
+				list, err := published.List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					return err
+				}
+				for _, slice := range list.Items {
+					if *slice.Spec.NodeName == "gpu-b" {
+						err = errors.Join(err, published.Delete(t.Context(), slice.Name, metav1.DeleteOptions{}))
+					}
+				}
+				return errors.Join(err, claims.Delete(t.Context(), "new", metav1.DeleteOptions{}))
+			}})
+	})
 }

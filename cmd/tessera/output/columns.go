@@ -38,14 +38,10 @@ func parseColumns(specification string) ([]column, error) {
 }
 
 // printColumns writes a table with the columns of the format custom-columns.
-func (f *Flags) printColumns(s *Screen, r Result) error {
+func (f *Flags) printColumns(s *Screen, items []Row) error {
 	columns, err := parseColumns(strings.TrimPrefix(string(f.Format), customColumns))
 	if err != nil {
 		return err
-	}
-	items := r.Rows
-	if items == nil {
-		items = []Row{{Value: r.Value}}
 	}
 	var headers []string
 	for _, c := range columns {

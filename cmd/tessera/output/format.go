@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -40,24 +39,9 @@ type Flags struct {
 	Color  string
 	// NoHeaders leaves out the headers of tables.
 	NoHeaders bool
-	formats   []Format
-}
-
-// Result is the output of a verb in all formats.
-type Result struct {
-	// Value is encoded for the formats json, yaml and jsonpath.
-	Value any
-	// Rows are the items for the formats name and custom-columns. Without rows, Value is the one item.
-	Rows []Row
-	// Draw writes the text for people.
-	Draw func(*Screen)
-}
-
-// Row is an item of a list.
-type Row struct {
-	// Name identifies the item as an argument of the verb, or of kubectl.
-	Name  string
-	Value any
+	// Watch prints changes after the list. WatchEvents adds their type.
+	Watch, WatchEvents bool
+	formats            []Format
 }
 
 // Add defines the flags on the verb. extra are the formats that the verb supports in addition to those of every verb: Wide and Name.
@@ -81,8 +65,10 @@ func (f *Flags) Validate() error {
 	if _, err := NewScreen(io.Discard, f.Color); err != nil {
 		return err
 	}
-	_, err := f.printer()
-	return err
+	if _, err := f.printer(); err != nil {
+		return err
+	}
+	return f.validateWatch()
 }
 
 // IsText reports whether the format is for people.
@@ -90,28 +76,50 @@ func (f *Flags) IsText() bool { return f.Format == Text || f.Format == Wide }
 
 // Print writes the result in the selected format.
 func (f *Flags) Print(out io.Writer, r Result) error {
-	screen, err := NewScreen(out, cmp.Or(f.Color, "never"))
+	screen, err := f.screen(out)
 	if err != nil {
 		return err
 	}
-	screen.Wide, screen.NoHeaders = f.Format == Wide, f.NoHeaders
 	p, err := f.printer()
 	if err != nil {
 		return err
 	}
 	switch {
 	case f.IsText():
-		r.Draw(screen)
+		r.draw(screen)
 		return screen.Err()
-	case f.Format == Name:
-		for _, row := range r.Rows {
-			screen.Text(row.Name)
-		}
-		return screen.Err()
-	case strings.HasPrefix(string(f.Format), customColumns):
-		return f.printColumns(screen, r)
+	case f.isRows():
+		return f.printRows(screen, r.items())
 	}
 	return printEncoded(out, p, f.Format, r.Value)
+}
+
+// screen returns a screen with the style of the flags.
+func (f *Flags) screen(out io.Writer) (*Screen, error) {
+	screen, err := NewScreen(out, cmp.Or(f.Color, "never"))
+	if err != nil {
+		return nil, err
+	}
+	screen.Wide, screen.NoHeaders = f.Format == Wide, f.NoHeaders
+	return screen, nil
+}
+
+// isRows reports whether the format has a line per item.
+func (f *Flags) isRows() bool {
+	return f.Format == Name || strings.HasPrefix(string(f.Format), customColumns)
+}
+
+// printRows writes a line per item.
+func (f *Flags) printRows(s *Screen, rows []Row) error {
+	if f.Format != Name {
+		return f.printColumns(s, rows)
+	}
+	for _, row := range rows {
+		if row.Name != "" {
+			s.Text(row.Name)
+		}
+	}
+	return s.Err()
 }
 
 // printer returns the printer for an encoded value; nil for a format for people, name, and custom-columns.
@@ -198,51 +206,4 @@ func encode(value any) ([]byte, error) {
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(value)
 	return bytes.TrimSpace(text.Bytes()), err
-}
-
-// Column is a column of a table.
-type Column struct {
-	Header string
-	// Wide limits the column to the format wide.
-	Wide bool
-}
-
-// Columns returns columns with the headers.
-func Columns(headers ...string) []Column {
-	var columns []Column
-	for _, header := range headers {
-		columns = append(columns, Column{Header: header})
-	}
-	return columns
-}
-
-// Table writes the header and the rows in aligned columns, with the printer of kubectl. An empty cell is written as a dash.
-func (s *Screen) Table(columns []Column, rows [][]string) {
-	table := &metav1.Table{}
-	for _, c := range columns {
-		definition := metav1.TableColumnDefinition{Name: c.Header}
-		if c.Wide {
-			definition.Priority = 1
-		}
-		table.ColumnDefinitions = append(table.ColumnDefinitions, definition)
-	}
-	for _, row := range rows {
-		var cells []any
-		for _, cell := range row {
-			cells = append(cells, cmp.Or(escape(cell, ""), "-"))
-		}
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
-	}
-	var text strings.Builder
-	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: s.Wide, NoHeaders: s.NoHeaders}).PrintObj(table, &text); err != nil {
-		s.fail(err)
-		return
-	}
-	for i, line := range strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n") {
-		style := Plain
-		if i == 0 && !s.NoHeaders {
-			style = Bold
-		}
-		s.Line(Part{style, line})
-	}
 }

@@ -16,7 +16,7 @@ func things() Result {
 	list := []thing{{"a", 85520809984, []string{"x", "y"}}, {Name: "b"}}
 	return Result{
 		Value: map[string]any{"kind": "ThingList", "items": list},
-		Rows:  []Row{{"a", list[0]}, {"b", list[1]}},
+		Rows:  []Row{{"a", "Thing a", list[0]}, {"b", "Thing b", list[1]}},
 		Draw: func(s *Screen) {
 			s.Table([]Column{{Header: "NAME"}, {Header: "BYTES", Wide: true}, {Header: "PARTS"}}, [][]string{{"a", "85520809984", "x,y"}, {"b", "", ""}})
 		},

@@ -51,7 +51,10 @@ type Screen struct {
 	Cut   bool
 	// Wide adds details, NoHeaders leaves out headers.
 	Wide, NoHeaders bool
-	err             error
+	// Continued is set when the next rows are part of a list that the screen has already: tables have no headers then.
+	Continued bool
+	tables    tableFormat
+	err       error
 }
 
 // NewScreen returns a screen on the writer. mode is the value of --color. With "auto", only a terminal has colors, unless NO_COLOR is set in the
@@ -119,6 +122,16 @@ func (s *Screen) Wrap(first Part, indent int, rest Part) {
 
 // Text writes the text as one line, which is never cut off. What a terminal could interpret is escaped.
 func (s *Screen) Text(text string) { s.write(escape(text, "") + "\n") }
+
+// Problems writes the problems of a list below it.
+func (s *Screen) Problems(problems []string) {
+	if len(problems) > 0 {
+		s.Line()
+	}
+	for _, problem := range problems {
+		s.Text("! " + problem)
+	}
+}
 
 // Err returns the first write error.
 func (s *Screen) Err() error { return s.err }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
+	"github.com/tessera-gpu/tessera/cmd/tessera/listing"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
@@ -27,8 +28,10 @@ func Command(flags *cluster.Flags) *cobra.Command {
 of its ResourceQuotas on devices and claims. Without an argument and without -n, all namespaces are shown.
 
 ResourceQuotas count requested devices, also those of pending claims: used/limit can be more than what is
-allocated. Monitors take no capacity and are not counted.`,
-		Example:           "  tessera quota\n  tessera quota vision -o json",
+allocated. Monitors take no capacity and are not counted.
+
+With --watch, namespaces whose use or limits have changed are listed again.`,
+		Example:           "  tessera quota\n  tessera quota --watch\n  tessera quota vision -o json",
 		ValidArgsFunction: flags.Complete(cluster.NamespaceNames),
 		RunE: func(cmd *cobra.Command, namespaces []string) error {
 			if err := answer.Validate(); err != nil {
@@ -45,6 +48,7 @@ allocated. Monitors take no capacity and are not counted.`,
 		},
 	}
 	answer.Add(cmd, output.Wide, output.Name)
+	answer.AddWatch(cmd)
 	return cmd
 }
 
@@ -58,19 +62,24 @@ type request struct {
 }
 
 func run(ctx context.Context, c *cluster.Cluster, r request) error {
+	return listing.Verb{Load: r.load, Answer: r.answer, Out: r.out, ErrOut: r.errOut}.Run(ctx, c)
+}
+
+// load returns the use of the selected namespaces.
+func (r request) load(ctx context.Context, c *cluster.Cluster) (output.Result, error) {
 	list, err := load(ctx, c, r.namespaces)
 	if err != nil {
-		return err
+		return output.Result{}, err
 	}
-	if r.answer.IsText() && len(list.Items) == 0 {
-		_, err := fmt.Fprintln(r.errOut, "No namespace uses GPUs or has limits on them.")
-		return err
-	}
-	result := output.Result{Value: list, Draw: func(s *output.Screen) { draw(s, list) }}
+	result := output.Result{Value: list, Rows: []output.Row{}}
 	for _, n := range list.Items {
-		result.Rows = append(result.Rows, output.Row{Name: "namespace/" + n.Namespace, Value: n})
+		result.Rows = append(result.Rows, output.Row{Name: "namespace/" + n.Namespace, Title: "Namespace " + n.Namespace, Value: n})
 	}
-	return r.answer.Print(r.out, result)
+	result.DrawRows = func(s *output.Screen, shown func(int) bool) { draw(s, output.Select(list.Items, shown)) }
+	if len(list.Items) == 0 {
+		result.Empty = "No namespace uses GPUs or has limits on them."
+	}
+	return result, nil
 }
 
 // load lists the objects of the namespaces and returns their use.
@@ -83,27 +92,26 @@ func load(ctx context.Context, c *cluster.Cluster, namespaces []string) (List, e
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
-	slices.Sort(namespaces)
 	var list List
-	for _, namespace := range slices.Compact(namespaces) {
+	for _, namespace := range slices.Compact(slices.Sorted(slices.Values(namespaces))) {
 		if s.Claims, err = c.ListClaims(ctx, namespace, ""); err != nil {
 			return List{}, err
 		}
-		quotas, err := c.Client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
+		quotas, err := c.ListQuotas(ctx, namespace)
 		if err != nil {
-			return List{}, cluster.ExplainError("list the ResourceQuotas", err)
+			return List{}, err
 		}
-		one := build(gpus.Build(s).Items, quotas.Items)
+		one := build(gpus.Build(s).Items, quotas)
 		one.Items = append(list.Items, one.Items...)
 		list = one
 	}
 	return list, nil
 }
 
-// draw writes the list as a table.
-func draw(s *output.Screen, list List) {
+// draw writes the namespaces as a table.
+func draw(s *output.Screen, list []Namespace) {
 	var rows [][]string
-	for _, n := range list.Items {
+	for _, n := range list {
 		var limits []string
 		for _, l := range n.Limits {
 			resource := l.Resource

@@ -2,13 +2,17 @@ package quota
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
+	"github.com/tessera-gpu/tessera/cmd/tessera/listing/listingtest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output/outputtest"
 )
@@ -54,4 +58,25 @@ func TestOutput(t *testing.T) {
 	if err != nil || out.Len() > 0 || errOut.String() != "No namespace uses GPUs or has limits on them.\n" {
 		t.Errorf("nothing: %v, %q, %q", err, out.String(), errOut.String())
 	}
+}
+
+// TestWatch watches two namespaces: a claim is deleted, a limit is removed.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := scene(t).Cluster()
+		run := func(ctx context.Context, out, errOut io.Writer) error {
+			return run(ctx, c, request{[]string{"small-team", "demo"}, output.Flags{Format: output.Text, Watch: true}, out, errOut})
+		}
+		listingtest.Golden(t, "watch.txt", run,
+			listingtest.Step{Name: "train is deleted", Change: func() error {
+				return c.Client.ResourceV1().ResourceClaims("demo").Delete(t.Context(), "train", metav1.DeleteOptions{})
+			}},
+			listingtest.Step{Name: "the limits of small-team are deleted", Change: func() error {
+				return c.Client.CoreV1().ResourceQuotas("small-team").Delete(t.Context(), "one", metav1.DeleteOptions{})
+			}},
+			listingtest.Step{Name: "a pod starts", Change: func() error {
+				_, err := c.Client.CoreV1().Pods("demo").Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
+				return err
+			}})
+	})
 }

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/listing"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
@@ -28,15 +28,18 @@ func Command(flags *cluster.Flags) *cobra.Command {
 by phase with the reasons of those that are not Ready. Tessera is ready when the ClusterPolicy is Ready for its
 latest edit and every component runs.
 
-With --wait, wait until it is ready; the standard error has a line for each change. For faults of GPUs, run
-"tessera doctor".
+With --wait, wait until it is ready; the standard error has a line for each change. With --watch, the whole report
+is printed again after each change. For faults of GPUs, run "tessera doctor".
 
-Exit status: 0 when Tessera is ready, otherwise 1.`,
-		Example: "  tessera status\n  tessera status --wait --timeout 30m",
+Exit status: 0 when Tessera is ready or --watch is interrupted, otherwise 1.`,
+		Example: "  tessera status\n  tessera status --watch\n  tessera status --wait --timeout 30m",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := r.answer.Validate(); err != nil {
 				return err
+			}
+			if r.wait && r.answer.Watch {
+				return errors.New("--wait and --watch exclude each other: --wait ends when Tessera is ready, --watch when it is interrupted")
 			}
 			c, err := flags.ConnectSupported()
 			if err != nil {
@@ -49,6 +52,7 @@ Exit status: 0 when Tessera is ready, otherwise 1.`,
 	cmd.Flags().BoolVar(&r.wait, "wait", false, "wait until Tessera is ready")
 	cmd.Flags().DurationVar(&r.timeout, "timeout", 10*time.Minute, "time to wait")
 	r.answer.Add(cmd, output.Wide)
+	r.answer.AddWatch(cmd)
 	return cmd
 }
 
@@ -65,6 +69,9 @@ type request struct {
 const interval = 2 * time.Second
 
 func (r *request) run(ctx context.Context, c *cluster.Cluster) error {
+	if r.answer.Watch {
+		return listing.Verb{Load: loadResult, Answer: r.answer, Out: r.out, ErrOut: r.errOut}.Run(ctx, c)
+	}
 	report, err := load(ctx, c)
 	if r.wait {
 		report, err = r.waitReady(ctx, c, report, err)
@@ -72,8 +79,7 @@ func (r *request) run(ctx context.Context, c *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	result := output.Result{Value: report, Draw: func(s *output.Screen) { draw(s, report) }}
-	if err := r.answer.Print(r.out, result); err != nil {
+	if err := r.answer.Print(r.out, report.result()); err != nil {
 		return err
 	}
 	switch {
@@ -116,6 +122,17 @@ func (r *request) waitReady(ctx context.Context, c *cluster.Cluster, report Repo
 	return report, nil
 }
 
+// loadResult returns the report as the output of the verb.
+func loadResult(ctx context.Context, c *cluster.Cluster) (output.Result, error) {
+	report, err := load(ctx, c)
+	return report.result(), err
+}
+
+// result returns the report as the output of the verb.
+func (r Report) result() output.Result {
+	return output.Result{Value: r, Draw: func(s *output.Screen) { draw(s, r) }}
+}
+
 // load lists the objects and returns the report.
 func load(ctx context.Context, c *cluster.Cluster) (Report, error) {
 	namespace, err := c.SystemNamespace(ctx)
@@ -135,16 +152,12 @@ func load(ctx context.Context, c *cluster.Cluster) (Report, error) {
 	if s.nodes, err = c.ListGPUNodes(ctx); err != nil {
 		return Report{}, err
 	}
-	ours := metav1.ListOptions{LabelSelector: cluster.PartOfSelector}
-	deployments, err := c.Client.AppsV1().Deployments(namespace).List(ctx, ours)
-	if err != nil {
-		return Report{}, cluster.ExplainError("list the Deployments in "+namespace, err)
+	if s.deployments, err = c.ListDeployments(ctx, namespace); err != nil {
+		return Report{}, err
 	}
-	daemonSets, err := c.Client.AppsV1().DaemonSets(namespace).List(ctx, ours)
-	if err != nil {
-		return Report{}, cluster.ExplainError("list the DaemonSets in "+namespace, err)
+	if s.daemonSets, err = c.ListDaemonSets(ctx, namespace); err != nil {
+		return Report{}, err
 	}
-	s.deployments, s.daemonSets = deployments.Items, daemonSets.Items
 	return build(s), nil
 }
 

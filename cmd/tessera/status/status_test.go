@@ -2,6 +2,8 @@ package status
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +19,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
+	"github.com/tessera-gpu/tessera/cmd/tessera/listing/listingtest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output/outputtest"
 )
@@ -162,4 +165,41 @@ func TestWait(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWatch watches the status: a component and the policy change, and back.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, policy := installation(t)
+		c := s.Cluster()
+		daemonSets, policies := c.Client.AppsV1().DaemonSets(cluster.DefaultSystemNamespace), c.Dynamic.Resource(v1alpha1.GroupVersion.WithResource("clusterpolicies"))
+		ready := func(n int32) func() error {
+			return func() error {
+				d, err := daemonSets.Get(t.Context(), "tessera-node", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				d.Status.NumberReady = n
+				_, err = daemonSets.UpdateStatus(t.Context(), d, metav1.UpdateOptions{})
+				return err
+			}
+		}
+		run := func(ctx context.Context, out, errOut io.Writer) error {
+			r := request{answer: output.Flags{Format: output.Text, Watch: true}, out: out, errOut: errOut}
+			return r.run(ctx, c)
+		}
+		listingtest.Golden(t, "watch.txt", run,
+			listingtest.Step{Name: "a pod of the DaemonSet is not ready", Change: ready(4)},
+			listingtest.Step{Name: "the policy is not ready", Change: func() error {
+				policy.Status.Conditions[0].Status, policy.Status.Conditions[0].Reason, policy.Status.Conditions[0].Message = metav1.ConditionFalse, "NodesFailed", "1 node failed"
+				fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy)
+				if err != nil {
+					return err
+				}
+				fields["apiVersion"], fields["kind"] = v1alpha1.APIVersion, "ClusterPolicy"
+				_, err = policies.Update(t.Context(), &unstructured.Unstructured{Object: fields}, metav1.UpdateOptions{})
+				return err
+			}},
+			listingtest.Step{Name: "the pod is ready", Change: ready(5)})
+	})
 }

@@ -86,7 +86,7 @@ func TestReplacementsAreNotEvicted(t *testing.T) {
 	owner := []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "r", Controller: new(true)}}
 	created := map[string]struct{ pod, claim time.Duration }{
 		"evicted":     {pod: -time.Hour, claim: -time.Hour},
-		"late":        {pod: time.Second, claim: time.Second}, // allocated before the scheduler knew of the taint
+		"late":        {pod: time.Second, claim: time.Second}, // allocated before the taint took effect
 		"replacement": {pod: time.Second, claim: -time.Hour},
 		"same-second": {pod: 0, claim: -time.Hour},
 	}

@@ -103,8 +103,8 @@ func containerd() machine.Service {
 	}
 }
 
-// containerdFile returns containerd's configuration. CDI is enabled by default. A virtual machine has that of a production node with systemd: runc, and crun for
-// the RuntimeClass of this name. Elsewhere, restrict_oom_score_adj lets containers start where the lab lacks CAP_SYS_RESOURCE, and AppArmor is disabled, since
+// containerdFile returns containerd's configuration. CDI is enabled by default. A virtual machine has that of a production node with systemd: a folder of
+// registries, runc, and crun for the RuntimeClass of this name. Elsewhere, restrict_oom_score_adj lets containers start where the lab lacks CAP_SYS_RESOURCE, and AppArmor is disabled, since
 // a profile would be loaded into the host's kernel and stay there.
 func containerdFile(node Node) string {
 	if node.Runtime == Containerd17 {
@@ -126,6 +126,9 @@ state = "/run/containerd"
   disable_apparmor = true
 `
 	}
+	text += `[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = "/etc/containerd/certs.d"
+`
 	for _, runtime := range []string{"runc", "crun"} {
 		text += fmt.Sprintf(`[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.%s]
   runtime_type = "io.containerd.runc.v2"

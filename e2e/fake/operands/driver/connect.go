@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -11,21 +12,28 @@ import (
 )
 
 // connect gives the GPUs the driver whose modules (e2e/fake/modules) were loaded into the kernel, and this container's libraries the GPUs. A driver that was
-// unloaded from the kernel meanwhile is taken from the GPUs first.
+// unloaded from the kernel meanwhile is taken from the GPUs first. One that a process has open was not: it stays.
 func connect(version string) error {
 	loaded, err := fakegpu.Modules(folder)
 	if err != nil {
 		return err
 	}
+	var kept []fakegpu.Module
 	for _, module := range slices.Backward(fakeModules()) {
 		if !slices.Contains(loaded, module) {
 			continue
 		}
-		if err := fakegpu.Rmmod(folder, module); err != nil {
+		switch err := fakegpu.Rmmod(folder, module); {
+		case errors.Is(err, unix.EWOULDBLOCK):
+			kept = append(kept, module)
+		case err != nil:
 			return err
 		}
 	}
 	for _, module := range fakeModules() {
+		if slices.Contains(kept, module) {
+			continue
+		}
 		if err := fakegpu.Insmod(folder, module, version); err != nil {
 			return err
 		}
