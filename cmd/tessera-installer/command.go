@@ -17,7 +17,6 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller"
 	"github.com/tessera-gpu/tessera/installer/crds"
 	"github.com/tessera-gpu/tessera/installer/render"
-	"github.com/tessera-gpu/tessera/internal/version"
 )
 
 // options are the values of the flags.
@@ -51,19 +50,19 @@ func command() *cobra.Command {
 	cmd.AddCommand(crdsCommand(o), cleanupCommand(o), &cobra.Command{
 		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText(debug.ReadBuildInfo()))
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version(debug.ReadBuildInfo()))
 			return err
 		},
 	})
 	return cmd
 }
 
-// versionText returns the version and the Go version from the build information.
-func versionText(info *debug.BuildInfo, ok bool) string {
+// version returns the module version and the Go version from the build information.
+func version(info *debug.BuildInfo, ok bool) string {
 	if !ok {
 		return "tessera-installer unknown"
 	}
-	return fmt.Sprintf("tessera-installer %s %s", version.Release(info), info.GoVersion)
+	return fmt.Sprintf("tessera-installer %s %s", info.Main.Version, info.GoVersion)
 }
 
 // access returns the client configuration.

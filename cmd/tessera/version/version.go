@@ -15,7 +15,6 @@ import (
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
-	"github.com/tessera-gpu/tessera/internal/version"
 )
 
 // Versions is the output of the verb.
@@ -40,13 +39,13 @@ type Component struct {
 	Ready   int    `json:"ready"`
 }
 
-// ClientVersion returns the version of this program and of the Go toolchain.
+// ClientVersion returns the version that the Go toolchain recorded in the program.
 func ClientVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
 	}
-	return version.Release(info) + " " + info.GoVersion
+	return info.Main.Version + " " + info.GoVersion
 }
 
 // Command returns the verb.
