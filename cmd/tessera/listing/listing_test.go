@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -226,9 +227,14 @@ func TestUnreachable(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLab(output.Name)
 			end := l.watches(1)
-			var down error
+			var down atomic.Bool
 			for _, verb := range []string{"list", "watch"} {
-				l.fail(verb, "pods", func() error { return down })
+				l.fail(verb, "pods", func() error {
+					if down.Load() {
+						return &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: syscall.ECONNREFUSED}
+					}
+					return nil
+				})
 			}
 			start := time.Now()
 			var took time.Duration
@@ -238,11 +244,11 @@ func TestUnreachable(t *testing.T) {
 			}
 			outputs, err := listingtest.Watch(t, run,
 				listingtest.Step{Name: "stop", Change: func() error {
-					down = &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: syscall.ECONNREFUSED}
+					down.Store(true)
 					end(nil)
 					return l.apply("b", corev1.PodRunning)
 				}, Wait: outage},
-				listingtest.Step{Name: "start", Change: func() error { down = nil; return nil }, Wait: 30 * time.Second})
+				listingtest.Step{Name: "start", Change: func() error { down.Store(false); return nil }, Wait: 30 * time.Second})
 			switch name {
 			case "short":
 				if err != nil || outputs[1] != "" || outputs[2] != "pod/b\n" {
@@ -279,14 +285,14 @@ func TestForbidden(t *testing.T) {
 	for _, format := range []output.Format{output.Text, output.JSON} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLab(format)
-			permitted := false
+			var permitted atomic.Bool
 			l.fail("list", "deviceclasses", func() error {
-				if permitted {
+				if permitted.Load() {
 					return nil
 				}
 				return apierrors.NewForbidden(schema.GroupResource{Resource: "deviceclasses"}, "", errors.New("no list"))
 			})
-			outputs, err := listingtest.Watch(t, l.run, l.set("b", corev1.PodRunning), listingtest.Step{Name: "permit", Change: func() error { permitted = true; return nil }, Wait: time.Minute})
+			outputs, err := listingtest.Watch(t, l.run, l.set("b", corev1.PodRunning), listingtest.Step{Name: "permit", Change: func() error { permitted.Store(true); return nil }, Wait: time.Minute})
 			if err != nil || strings.Count(strings.Join(outputs, ""), "No classes: list the DeviceClasses: deviceclasses is forbidden: no list") != 1 || outputs[2] != "" {
 				t.Errorf("%s: %v, %q", format, err, outputs)
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,7 @@ func Watch(tb testing.TB, run func(ctx context.Context, out, errOut io.Writer) e
 	tb.Helper()
 	ctx, interrupt := context.WithCancel(tb.Context())
 	defer interrupt()
-	var out bytes.Buffer
+	var out buffer
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, &out, &out) }()
 	for _, step := range append([]Step{{}}, steps...) {
@@ -43,12 +44,32 @@ func Watch(tb testing.TB, run func(ctx context.Context, out, errOut io.Writer) e
 		}
 		time.Sleep(max(step.Wait, settled))
 		synctest.Wait()
-		outputs = append(outputs, out.String())
-		out.Reset()
+		outputs = append(outputs, out.take())
 	}
 	interrupt()
 	err = <-ended
-	return append(outputs[:len(outputs)-1], outputs[len(outputs)-1]+out.String()), err
+	return append(outputs[:len(outputs)-1], outputs[len(outputs)-1]+out.take()), err
+}
+
+// buffer is a buffer that can be taken while it is written.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *buffer) Write(text []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(text)
+}
+
+// take returns the content and empties the buffer.
+func (b *buffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.text.Reset()
+	return b.text.String()
 }
 
 // Golden compares the output of a watch after each change with a golden file.
