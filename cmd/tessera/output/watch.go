@@ -88,14 +88,17 @@ type change struct {
 	gone []Row
 }
 
-// compare returns the change since the last result, and the encoded values of the rows by title.
+// compare returns the change since the last result, and the encoded values of the rows by title. Without a watch there is one result, and no value is encoded.
 func (p *Printer) compare(rows []Row) (change, map[string]string, error) {
 	c := change{types: map[int]watch.EventType{}}
 	encoded := make(map[string]string, len(rows))
 	for i, row := range rows {
-		value, err := encode(row.Value)
-		if err != nil {
-			return change{}, nil, err
+		var value []byte
+		if p.flags.Watch {
+			var err error
+			if value, err = encode(row.Value); err != nil {
+				return change{}, nil, err
+			}
 		}
 		encoded[row.Title] = string(value)
 		switch last, known := p.encoded[row.Title]; {
