@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,12 +62,9 @@ func heals() {
 
 	It("takes out one of two sick GPUs where the budget is one, waits for a pod that a disruption budget keeps, and then does the other", func(ctx context.Context) {
 		act(ctx, 1)
-		r := newRoom(ctx)
-		r.claim(ctx, "gpu", wholeClass)
-		r.deploy(ctx, "kept", r.spec(hopper, "gpu"))
-		pod := r.awaitRunning(ctx, "kept", hopper)
+		r, pod, first := gpuUser(ctx, "kept")
 		r.keep(ctx, "kept")
-		first, second := r.gpuOf(ctx, hopper, pod.Name), 4 // an unused L40S of node2
+		second := 4 // an unused L40S of node2
 		before := []int{hardware(hopper).GPUs[first].Resets, hardware(ampere).GPUs[second].Resets}
 		w := watchRemedies(ctx)
 		DeferCleanup(w.end)
@@ -89,11 +87,7 @@ func heals() {
 
 	It("evicts no pod that replaces an evicted one on the GPU that is drained, names it, and resets the GPU once its controller is scaled down", func(ctx context.Context) {
 		act(ctx, 1)
-		r := newRoom(ctx)
-		r.claim(ctx, "gpu", wholeClass)
-		r.deploy(ctx, "user", r.spec(hopper, "gpu"))
-		pod := r.awaitRunning(ctx, "user", hopper)
-		index := r.gpuOf(ctx, hopper, pod.Name)
+		r, pod, index := gpuUser(ctx, "user")
 
 		fallIll(hopper, index)
 		Eventually(ctx, func(ctx context.Context) (string, error) { return remedies(ctx, hopper) }).
@@ -113,11 +107,7 @@ func heals() {
 
 	It("goes on with a remedy where it was when it is killed at every step", func(ctx context.Context) {
 		act(ctx, 1)
-		r := newRoom(ctx)
-		r.claim(ctx, "gpu", wholeClass)
-		r.deploy(ctx, "user", r.spec(hopper, "gpu"))
-		pod := r.awaitRunning(ctx, "user", hopper)
-		index := r.gpuOf(ctx, hopper, pod.Name)
+		r, pod, index := gpuUser(ctx, "user")
 		before := hardware(hopper).GPUs[index].Resets
 		fallsIll := sync.OnceFunc(func() {
 			// This fault differs from those of the two resets today, after which a reboot would be requested.
@@ -154,6 +144,16 @@ func act(ctx context.Context, atOnce int32) {
 	DeferCleanup(func(ctx context.Context) {
 		edit(ctx, func(p *v1alpha1.ClusterPolicy) { p.Spec.Remediation.Mode = v1alpha1.RemediationSuggest })
 	})
+}
+
+// gpuUser runs a Deployment with one pod, which has a whole GPU by a named claim, and returns its room, the pod and the GPU's index on the node.
+func gpuUser(ctx context.Context, app string) (room, *corev1.Pod, int) {
+	GinkgoHelper()
+	r := newRoom(ctx)
+	r.claim(ctx, "gpu", wholeClass)
+	r.deploy(ctx, app, r.spec(hopper, "gpu"))
+	pod := r.awaitRunning(ctx, app, hopper)
+	return r, pod, r.gpuOf(ctx, hopper, pod.Name)
 }
 
 // fallIll injects a fault that requires a reset: a pending row remap.
