@@ -104,8 +104,8 @@ func containerd() machine.Service {
 }
 
 // containerdFile returns containerd's configuration. CDI is enabled by default. A virtual machine has that of a production node with systemd: a folder of
-// registries, runc, and crun for the RuntimeClass of this name. Elsewhere, restrict_oom_score_adj lets containers start where the lab lacks CAP_SYS_RESOURCE, and AppArmor is disabled, since
-// a profile would be loaded into the host's kernel and stay there.
+// registries, runc, and crun for the RuntimeClass of this name. Elsewhere, restrict_oom_score_adj lets containers start where the lab lacks
+// CAP_SYS_RESOURCE, and AppArmor is disabled, since a profile would be loaded into the host's kernel and stay there.
 func containerdFile(node Node) string {
 	if node.Runtime == Containerd17 {
 		return containerd17File(node)
