@@ -37,10 +37,10 @@ func New(cluster action.Cluster, events report.Recorder, metrics *report.Metrics
 // Inspect reads the pods that hold GPUs and returns what the phase table needs of them, and the pods to evict: those that are not being deleted and that
 // the specification does not exclude. A pod that cannot be read counts as a holder that cannot be evicted.
 //
-// began is when the devices were taken out of service; zero where the scheduler starts no pods on them, as on a cordoned node. A pod that is younger, with
-// a claim that is older, replaces an evicted pod: a scheduler without our plugin starts it on the devices of its claim, and would start the next one there
-// too. It blocks the drain and is not evicted.
-func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainSpec, began time.Time) (phase.Drain, []action.PodRef) {
+// closed is when every scheduler has received that the devices are out of service; zero where none starts pods on them, as on a cordoned node. A pod that
+// is younger, with a claim that is older, replaces an evicted pod: a scheduler without our plugin starts it on the devices of its claim, and would start
+// the next one there too. It blocks the drain and is not evicted.
+func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainSpec, closed time.Time) (phase.Drain, []action.PodRef) {
 	drain := phase.Drain{Unreadable: users.Unreadable}
 	var victims []action.PodRef
 	waited, err := metav1.LabelSelectorAsSelector(spec.WaitFor)
@@ -62,7 +62,7 @@ func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainS
 			drain.Leaving = append(drain.Leaving, key.String())
 			continue
 		}
-		if !began.IsZero() && pod.CreationTimestamp.After(began) && users.Claimed[key].Before(began) {
+		if !closed.IsZero() && pod.CreationTimestamp.After(closed) && users.Claimed[key].Before(closed) {
 			drain.Blocked = append(drain.Blocked, phase.BlockedPod{Name: key.String(), Reason: replaces})
 			continue
 		}

@@ -79,10 +79,10 @@ func TestDrainFieldsDecideWhoLeaves(t *testing.T) {
 	}
 }
 
-// A pod that was created after the drain began, for a claim from before, replaces an evicted pod: its own replacement would take its place. The drain names
+// A pod that was created after the schedulers received the taint, for a claim from before, replaces an evicted pod: its own replacement would take its place. The drain names
 // it, and evicts the others.
 func TestReplacementsAreNotEvicted(t *testing.T) {
-	began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	closed := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	owner := []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "r", Controller: new(true)}}
 	created := map[string]struct{ pod, claim time.Duration }{
 		"evicted":     {pod: -time.Hour, claim: -time.Hour},
@@ -94,10 +94,10 @@ func TestReplacementsAreNotEvicted(t *testing.T) {
 	u := Users{UIDs: map[types.NamespacedName][]types.UID{}, Claimed: map[types.NamespacedName]time.Time{}}
 	for _, name := range slices.Sorted(maps.Keys(created)) {
 		key := types.NamespacedName{Name: name}
-		all.all = append(all.all, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owner, CreationTimestamp: metav1.NewTime(began.Add(created[name].pod))}})
-		u.Pods, u.UIDs[key], u.Claimed[key] = append(u.Pods, key), []types.UID{""}, began.Add(created[name].claim)
+		all.all = append(all.all, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owner, CreationTimestamp: metav1.NewTime(closed.Add(created[name].pod))}})
+		u.Pods, u.UIDs[key], u.Claimed[key] = append(u.Pods, key), []types.UID{""}, closed.Add(created[name].claim)
 	}
-	for drains, want := range map[time.Time]string{{}: "evicted late replacement same-second", began: "evicted late same-second"} {
+	for drains, want := range map[time.Time]string{{}: "evicted late replacement same-second", closed: "evicted late same-second"} {
 		drain, victims := (&Drainer{live: all, refused: newRefusedEvictions()}).Inspect(t.Context(), u, v1alpha1.DrainSpec{}, drains)
 		var leave []string
 		for _, v := range victims {
