@@ -116,7 +116,8 @@ func (v *view) agentStatus() *v1alpha1.AgentRemediation {
 }
 
 // drained reports whether the next action may proceed. For a reset the agent's count of prepared claims decides and not the list of pods: a pod that
-// was recreated for a claim allocated here is refused and holds nothing.
+// was recreated for a claim allocated here is refused and holds nothing. Pods that are being deleted can still run without a prepared claim: kubelet before
+// 1.37 unprepares a claim when a pod that never used it ends (https://github.com/kubernetes/kubernetes/pull/140212).
 func (v *view) drained() bool {
 	if v.Drain.Unreadable {
 		return false
@@ -125,7 +126,7 @@ func (v *view) drained() bool {
 		return len(v.Drain.Holders) == 0
 	}
 	a := v.agentStatus()
-	return a != nil && a.PreparedClaims == 0
+	return a != nil && a.PreparedClaims == 0 && len(v.Drain.Leaving) == 0
 }
 
 // validationExists reports whether objects of a validation exist.

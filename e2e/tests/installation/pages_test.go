@@ -75,17 +75,17 @@ func followsPages() {
 		step{line: "kubectl logs -n " + r.name + " mig", output: "GPU 0: … (UUID: GPU-…)\n  MIG 1g.10gb … Device  0: (UUID: MIG-…)"}.run(ctx, shell)
 	}, limit)
 
-	It("runs the verbs of the CLI, for a pod that stays Pending", func(ctx context.Context) {
-		step{line: "kubectl apply -f deployments/examples/share-full.yaml"}.run(ctx, shell)
-		DeferCleanup(func(ctx context.Context) {
-			step{line: "kubectl delete -f deployments/examples/share-full.yaml"}.run(ctx, shell)
-		})
-		step{line: "kubectl wait --for=condition=Ready pod/share-most --timeout=5m"}.run(ctx, shell)
-		step{line: "tessera explain pod/share-rest", output: "pod/share-rest: fits on no node…" + ampere + "…"}.run(ctx, shell)
+	It("runs the verbs of the CLI", func(ctx context.Context) {
+		shareFull(ctx, shell)
 		step{line: "tessera gpus", output: "…share-most…"}.run(ctx, shell)
 		step{line: "tessera claims", output: "…share-most…"}.run(ctx, shell)
 		step{line: "tessera doctor"}.run(ctx, shell)
 		step{line: "tessera upgrade plan"}.run(ctx, shell)
+	}, limit)
+
+	It("explains why a pod stays Pending", func(ctx context.Context) {
+		shareFull(ctx, shell)
+		step{line: "tessera explain pod/share-rest", output: "pod/share-rest: fits on no node…" + ampere + "…"}.run(ctx, shell)
 	}, limit)
 
 	It("leads through docs/from-device-plugin.md", func(ctx context.Context) {
@@ -174,6 +174,16 @@ type step struct{ line, output string }
 
 // fence is a fenced block of a page: its language and its text. Blocks in lists are indented.
 var fence = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
+
+// shareFull applies the example of a pod with a share of a GPU and one that does not fit on it, until the end of the spec.
+func shareFull(ctx context.Context, shell cluster.Shell) {
+	GinkgoHelper()
+	step{line: "kubectl apply -f deployments/examples/share-full.yaml"}.run(ctx, shell)
+	DeferCleanup(func(ctx context.Context) {
+		step{line: "kubectl delete -f deployments/examples/share-full.yaml"}.run(ctx, shell)
+	})
+	step{line: "kubectl wait --for=condition=Ready pod/share-most --timeout=5m"}.run(ctx, shell)
+}
 
 // stepsOf returns the command lines of a page in order: those of blocks without a language. A block of the language text is the output of the block
 // before it; other languages show files.

@@ -87,7 +87,15 @@ func heals() {
 
 	It("evicts no pod that replaces an evicted one on the GPU that is drained, names it, and resets the GPU once its controller is scaled down", func(ctx context.Context) {
 		act(ctx, 1)
-		r, pod, index := gpuUser(ctx, "user")
+		r := newRoom(ctx)
+		r.claim(ctx, "gpu", wholeClass)
+		spec := r.spec(hopper, "gpu")
+		// The pods end after their replacements have started: kubelet keeps the claim prepared, and the agent is not requested to prepare it.
+		spec.TerminationGracePeriodSeconds = new(int64(20))
+		spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 15}}}
+		r.deploy(ctx, "user", spec)
+		pod := r.awaitRunning(ctx, "user", hopper)
+		index := r.gpuOf(ctx, hopper, pod.Name)
 
 		fallIll(hopper, index)
 		Eventually(ctx, func(ctx context.Context) (string, error) { return remedies(ctx, hopper) }).

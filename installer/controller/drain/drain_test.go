@@ -71,7 +71,7 @@ func TestInspect(t *testing.T) {
 		key := types.NamespacedName{Name: name}
 		u.Pods, u.UIDs[key] = append(u.Pods, key), []types.UID{uid}
 	}
-	drain, victims := d.Inspect(t.Context(), u, v1alpha1.DrainSpec{WaitFor: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Operator: "wrong"}}}}, time.Time{})
+	drain, victims := d.Inspect(t.Context(), u, v1alpha1.DrainSpec{WaitFor: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Operator: "wrong"}}}}, time.Time{}, time.Now())
 	if len(victims) != 1 || victims[0].Name != "refused" || !drain.Unreadable || len(drain.Holders) != 3 || len(drain.Waited) > 0 {
 		t.Errorf("victims %+v, %+v", victims, drain)
 	}
@@ -79,7 +79,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("%+v, blocked (-want +got):\n%s", drain, diff)
 	}
 	d.Clear("n")
-	if drain, _ := d.Inspect(t.Context(), u, v1alpha1.DrainSpec{}, time.Time{}); len(drain.Blocked) > 0 {
+	if drain, _ := d.Inspect(t.Context(), u, v1alpha1.DrainSpec{}, time.Time{}, time.Now()); len(drain.Blocked) > 0 {
 		t.Errorf("after it was cleared: %+v", drain.Blocked)
 	}
 }

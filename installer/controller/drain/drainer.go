@@ -37,10 +37,9 @@ func New(cluster action.Cluster, events report.Recorder, metrics *report.Metrics
 // Inspect reads the pods that hold GPUs and returns what the phase table needs of them, and the pods to evict: those that are not being deleted and that
 // the specification does not exclude. A pod that cannot be read counts as a holder that cannot be evicted.
 //
-// closed is when every scheduler has received that the devices are out of service; zero where none starts pods on them, as on a cordoned node. A pod that
-// is younger, with a claim that is older, replaces an evicted pod: a scheduler without our plugin starts it on the devices of its claim, and would start
-// the next one there too. It blocks the drain and is not evicted.
-func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainSpec, closed time.Time) (phase.Drain, []action.PodRef) {
+// began is when the drain of the devices began; zero where schedulers start no pods on them, as on a cordoned node. A pod that is younger, with a claim that
+// is older, replaces an evicted pod. It is evicted after the settling time if it is older than that, and blocks the drain otherwise.
+func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainSpec, began, now time.Time) (phase.Drain, []action.PodRef) {
 	drain := phase.Drain{Unreadable: users.Unreadable}
 	var victims []action.PodRef
 	waited, err := metav1.LabelSelectorAsSelector(spec.WaitFor)
@@ -62,9 +61,15 @@ func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainS
 			drain.Leaving = append(drain.Leaving, key.String())
 			continue
 		}
-		if !closed.IsZero() && pod.CreationTimestamp.After(closed) && users.Claimed[key].Before(closed) {
-			drain.Blocked = append(drain.Blocked, phase.BlockedPod{Name: key.String(), Reason: replaces})
-			continue
+		if !began.IsZero() && pod.CreationTimestamp.After(began) && users.Claimed[key].Before(began) {
+			settled := began.Add(settling)
+			if !pod.CreationTimestamp.Time.Before(settled) {
+				drain.Blocked = append(drain.Blocked, phase.BlockedPod{Name: key.String(), Reason: replaces})
+				continue
+			}
+			if now.Before(settled) {
+				continue
+			}
 		}
 		if waited.Matches(labels.Set(pod.Labels)) {
 			drain.Waited = append(drain.Waited, key.String())
@@ -75,6 +80,12 @@ func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainS
 	}
 	return drain, victims
 }
+
+// settling is the time from the start of a drain after which schedulers have received that the devices are out of service: an agent confirms an order before
+// its ResourceSlices are published. A scheduler without our plugin ignores that, and places the replacement of an evicted pod on the devices of its claim,
+// again after each eviction. The agent refuses to prepare the claim, unless the evicted pod is still ending: then kubelet starts the replacement with the
+// claim that is prepared.
+const settling = 10 * time.Second
 
 // replaces is why a pod that replaces an evicted one is not evicted.
 const replaces = "it replaces an evicted pod, and its claim stays allocated while pods use it; scale its controller down, or use a ResourceClaimTemplate"

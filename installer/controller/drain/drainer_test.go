@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
 // pods answers reads of pods.
@@ -63,7 +64,7 @@ func TestDrainFieldsDecideWhoLeaves(t *testing.T) {
 		t.Run(f.field, func(t *testing.T) {
 			upgrade := v1alpha1.UpgradePolicy{}.Complete()
 			f.change(&upgrade.Drain)
-			drain, victims := (&Drainer{live: all, refused: newRefusedEvictions()}).Inspect(t.Context(), u, upgrade.Drain, time.Time{})
+			drain, victims := (&Drainer{live: all, refused: newRefusedEvictions()}).Inspect(t.Context(), u, upgrade.Drain, time.Time{}, time.Now())
 			var leave, blocked []string
 			for _, v := range victims {
 				leave = append(leave, v.Name)
@@ -79,36 +80,49 @@ func TestDrainFieldsDecideWhoLeaves(t *testing.T) {
 	}
 }
 
-// A pod that was created after the schedulers received the taint, for a claim from before, replaces an evicted pod: its own replacement would take its place. The drain names
-// it, and evicts the others.
-func TestReplacementsAreNotEvicted(t *testing.T) {
-	closed := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+// A pod that was created after the drain began, for a claim from before, replaces an evicted pod. Those of the settling time are evicted after it, later ones
+// block the drain.
+func TestReplacements(t *testing.T) {
+	began := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	owner := []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "r", Controller: new(true)}}
 	created := map[string]struct{ pod, claim time.Duration }{
 		"evicted":     {pod: -time.Hour, claim: -time.Hour},
-		"late":        {pod: time.Second, claim: time.Second}, // allocated before the taint took effect
-		"replacement": {pod: time.Second, claim: -time.Hour},
+		"first":       {pod: time.Second, claim: -time.Hour},
+		"replacement": {pod: settling, claim: -time.Hour},
 		"same-second": {pod: 0, claim: -time.Hour},
+		"template":    {pod: time.Second, claim: time.Second}, // allocated before the taint took effect
 	}
 	var all pods
 	u := Users{UIDs: map[types.NamespacedName][]types.UID{}, Claimed: map[types.NamespacedName]time.Time{}}
 	for _, name := range slices.Sorted(maps.Keys(created)) {
 		key := types.NamespacedName{Name: name}
-		all.all = append(all.all, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owner, CreationTimestamp: metav1.NewTime(closed.Add(created[name].pod))}})
-		u.Pods, u.UIDs[key], u.Claimed[key] = append(u.Pods, key), []types.UID{""}, closed.Add(created[name].claim)
+		all.all = append(all.all, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: owner, CreationTimestamp: metav1.NewTime(began.Add(created[name].pod))}})
+		u.Pods, u.UIDs[key], u.Claimed[key] = append(u.Pods, key), []types.UID{""}, began.Add(created[name].claim)
 	}
-	for drains, want := range map[time.Time]string{{}: "evicted late replacement same-second", closed: "evicted late same-second"} {
-		drain, victims := (&Drainer{live: all, refused: newRefusedEvictions()}).Inspect(t.Context(), u, v1alpha1.DrainSpec{}, drains)
-		var leave []string
-		for _, v := range victims {
-			leave = append(leave, v.Name)
-		}
-		if got := strings.Join(leave, " "); got != want || len(drain.Holders) != 4 || len(drain.Staying) > 0 {
-			t.Errorf("a drain since %s evicts %q, want %q; %+v", drains, got, want, drain)
-		}
-		if blocked := drain.Blocked; drains.IsZero() != (len(blocked) == 0) ||
-			len(blocked) > 0 && !strings.Contains(fmt.Sprint(blocked), "/replacement it replaces an evicted pod, and its claim stays allocated") {
-			t.Errorf("a drain since %s is blocked by %v", drains, blocked)
-		}
+	for name, test := range map[string]struct {
+		began, now   time.Time
+		leave, block string
+	}{
+		"cordoned node":  {time.Time{}, began, "evicted first replacement same-second template", ""},
+		"settling":       {began, began.Add(settling - time.Second), "evicted same-second template", "/replacement"},
+		"after settling": {began, began.Add(settling), "evicted first same-second template", "/replacement"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			drain, victims := (&Drainer{live: all, refused: newRefusedEvictions()}).Inspect(t.Context(), u, v1alpha1.DrainSpec{}, test.began, test.now)
+			var leave []string
+			for _, v := range victims {
+				leave = append(leave, v.Name)
+			}
+			if got := strings.Join(leave, " "); got != test.leave || len(drain.Holders) != len(created) || len(drain.Staying) > 0 {
+				t.Errorf("evicts %q, want %q; %+v", got, test.leave, drain)
+			}
+			want := []phase.BlockedPod{{Name: test.block, Reason: replaces}}
+			if test.block == "" {
+				want = nil
+			}
+			if !slices.Equal(drain.Blocked, want) {
+				t.Errorf("blocked by %v, want %v", drain.Blocked, want)
+			}
+		})
 	}
 }

@@ -49,7 +49,7 @@ func (r *Reconciler) observe(ctx context.Context, cat *catalog.Catalog, gpunode 
 	o.claims = users.Claims
 	// Pods of users are not in the cache. They are read only while the node is being taken out of service.
 	if o.Spec.Maintenance != nil || o.Tainted {
-		o.Drain, o.victims = r.Drainer.Inspect(ctx, users, o.Assignment.Upgrade.Drain, time.Time{})
+		o.Drain, o.victims = r.Drainer.Inspect(ctx, users, o.Assignment.Upgrade.Drain, time.Time{}, o.Now)
 	} else {
 		o.Drain = users.Holders()
 	}

@@ -33,23 +33,19 @@ func (r *Remediator) readHolders(ctx context.Context, c *catalog.Catalog, node *
 		return err
 	}
 	if g.Order != nil || g.Policy.Mode == v1alpha1.RemediationAct {
-		g.Drain, g.victims = r.Drainer.Inspect(ctx, users, c.Policy.Spec.Remediation.Drain, closedSince(g.Status))
+		g.Drain, g.victims = r.Drainer.Inspect(ctx, users, c.Policy.Spec.Remediation.Drain, drainBegan(g.Status), g.Now)
 	} else {
 		g.Drain = users.Holders()
 	}
 	return nil
 }
 
-// settling is how long it may take from the start of a drain until schedulers have received the taint: the agent confirms an order before its
-// ResourceSlices are published. A replacement of an evicted pod that was started earlier is evicted too.
-const settling = 10 * time.Second
-
-// closedSince returns when every scheduler has received that a GPU is out of service, or the zero time if its drain has not begun.
-func closedSince(status *v1alpha1.RemediationStatus) time.Time {
+// drainBegan returns when the drain of a GPU began, or the zero time.
+func drainBegan(status *v1alpha1.RemediationStatus) time.Time {
 	if status == nil || status.Step != v1alpha1.RemediationStepDrain {
 		return time.Time{}
 	}
-	return status.Since.Add(settling)
+	return status.Since.Time
 }
 
 // gpuValidation returns how far the validation of an order is, and whether its pod has started. Objects of another order are left over.

@@ -180,31 +180,21 @@ func TestSuggestionListsPodsWithoutReadingThem(t *testing.T) {
 	}
 }
 
-// TestReplacementBlocksTheDrain checks that a replacement of an evicted pod is named and not evicted: kube-scheduler starts it on the GPU of its claim. It is
-// evicted if it was created before every scheduler had received the taint.
+// TestReplacementBlocksTheDrain checks that a replacement of an evicted pod is named and not evicted: kube-scheduler places it on the GPU of its claim.
 func TestReplacementBlocksTheDrain(t *testing.T) {
-	g, began := controllertest.GPU(t, "n", 0), metav1.Now().Rfc3339Copy()
-	for name, test := range map[string]struct {
-		step    v1alpha1.RemediationStep
-		created time.Duration
-		evicted int
-	}{
-		"not drained":    {v1alpha1.RemediationStepHold, settling + time.Second, 1},
-		"before a taint": {v1alpha1.RemediationStepDrain, settling, 1},
-		"after it":       {v1alpha1.RemediationStepDrain, settling + time.Second, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			pod := controllertest.User("p", "n", controllertest.WholeGPU(t, "n", 0))
-			pod[0].SetCreationTimestamp(metav1.NewTime(began.Add(test.created)))
-			pod[1].SetCreationTimestamp(metav1.NewTime(began.Add(-time.Hour)))
-			node := controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
-			node.Spec.Remediations = []v1alpha1.Remediation{{GPU: g.Name(), ID: "i"}}
-			node.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: g.Name(), ID: "i", Step: test.step, Since: began}}
-			h := controllertest.NewCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{node}, pod...)
-			got := decide(t, h, controllertest.Policies{}.Catalog(), node)[0]
-			if len(got.victims) != test.evicted || len(got.Drain.Blocked) != 1-test.evicted || len(got.Drain.Holders) != 1 {
-				t.Errorf("the drain is %+v, victims are %+v", got.Drain, got.victims)
-			}
-		})
+	g, now := controllertest.GPU(t, "n", 0), time.Now().Truncate(time.Second)
+	began := metav1.NewTime(now.Add(-time.Minute))
+	pod := controllertest.User("p", "n", controllertest.WholeGPU(t, "n", 0))
+	pod[0].SetCreationTimestamp(metav1.NewTime(now))
+	pod[1].SetCreationTimestamp(metav1.NewTime(now.Add(-time.Hour)))
+	for step, evicted := range map[v1alpha1.RemediationStep]int{v1alpha1.RemediationStepHold: 1, v1alpha1.RemediationStepDrain: 0} {
+		node := controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
+		node.Spec.Remediations = []v1alpha1.Remediation{{GPU: g.Name(), ID: "i"}}
+		node.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: g.Name(), ID: "i", Step: step, Since: began}}
+		h := controllertest.NewCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{node}, pod...)
+		got := decide(t, h, controllertest.Policies{}.Catalog(), node)[0]
+		if len(got.victims) != evicted || len(got.Drain.Blocked) != 1-evicted || len(got.Drain.Holders) != 1 {
+			t.Errorf("at step %s, the drain is %+v, victims are %+v", step, got.Drain, got.victims)
+		}
 	}
 }
