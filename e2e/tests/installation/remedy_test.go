@@ -100,14 +100,23 @@ func heals() {
 		fallIll(hopper, index)
 		Eventually(ctx, func(ctx context.Context) (string, error) { return remedies(ctx, hopper) }).
 			Should(ContainSubstring("it replaces an evicted pod, and its claim stays allocated while pods use it; scale its controller down"))
-		replacement := r.awaitRunning(ctx, "user", hopper, string(pod.UID))
-		Consistently(ctx, func(ctx context.Context) (types.UID, error) {
+		kept := func(ctx context.Context) ([]types.UID, error) {
 			pods, err := c.Client.CoreV1().Pods(r.name).List(ctx, metav1.ListOptions{})
-			if err != nil || len(pods.Items) != 1 {
-				return "", err
+			if err != nil {
+				return nil, err
 			}
-			return pods.Items[0].UID, nil
-		}).WithTimeout(25*time.Second).Should(Equal(replacement.UID), "an eviction would be retried after 10 s")
+			var uids []types.UID
+			for _, p := range pods.Items {
+				if p.DeletionTimestamp == nil {
+					uids = append(uids, p.UID)
+				}
+			}
+			return uids, nil
+		}
+		replacement, err := kept(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(replacement).To(HaveLen(1))
+		Consistently(ctx, kept).WithTimeout(25*time.Second).Should(Equal(replacement), "an eviction would be retried after 10 s")
 
 		r.remove(ctx, "user")
 		recovered(ctx, hopper, index)
