@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
@@ -101,7 +102,7 @@ func TestMaxInstances(t *testing.T) {
 // models returns the names of all models of the catalogue.
 func models(t *testing.T) []string {
 	t.Helper()
-	all, err := gputest.Models()
+	all, err := catalog.Models()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
@@ -117,7 +118,7 @@ func TestDevices(t *testing.T) {
 // legal, and that smaller uses come first.
 func TestUsesProperties(t *testing.T) {
 	t.Parallel()
-	machines, err := gputest.Machines()
+	machines, err := catalog.Machines()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
@@ -21,7 +22,7 @@ import (
 // slices for a fault of a MIG device.
 func TestAffects(t *testing.T) {
 	t.Parallel()
-	models, err := gputest.Models()
+	models, err := catalog.Models()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
@@ -41,7 +42,7 @@ func multisets(g *gpu.Geometry) map[string][]int {
 // profile it is laid out if and only if that is also a packing.
 func TestLayout(t *testing.T) {
 	t.Parallel()
-	models, err := gputest.Models()
+	models, err := catalog.Models()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
@@ -168,7 +168,7 @@ func TestReadRefusesWhatNoAgentPublishes(t *testing.T) {
 // encoded returns the ResourceSlices of the machine as a node with the name.
 func encoded(t *testing.T, machine, node string) []resourceapi.ResourceSlice {
 	t.Helper()
-	m, err := gputest.FindMachine(machine)
+	m, err := catalog.FindMachine(machine)
 	if err != nil {
 		t.Fatal(err)
 	}

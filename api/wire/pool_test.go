@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/wire"
 )
@@ -78,7 +79,7 @@ func published(node string, pool wire.Pool) []*resourceapi.ResourceSlice {
 // which it was encoded, and that the API server would accept the pool.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
-	machines, err := gputest.Machines()
+	machines, err := catalog.Machines()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestIdentity(t *testing.T) {
 			identity(t, gputest.Node(t, m.Name), o)
 		}
 	}
-	models, err := gputest.Models()
+	models, err := catalog.Models()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +160,7 @@ func together(tb rapid.TB, pool wire.Pool, all []gpu.Device) {
 }
 
 // anyNode draws a node of known models in any state, with arbitrary texts.
-func anyNode(t *rapid.T, models []gputest.Model) gpu.Node {
+func anyNode(t *rapid.T, models []catalog.Model) gpu.Node {
 	text := rapid.String()
 	n := gpu.Node{
 		Name:          rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?`).Draw(t, "name"),

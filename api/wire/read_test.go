@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/wire"
 )
@@ -34,7 +35,7 @@ var sameGeometry = cmp.Transformer("Profiles", func(g *gpu.Geometry) []gpu.Profi
 // device, every device, every profile.
 func TestReadEveryMachine(t *testing.T) {
 	t.Parallel()
-	machines, err := gputest.Machines()
+	machines, err := catalog.Machines()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func onlyBinding(g *gpu.Geometry) *gpu.Geometry {
 // node: equal costs, and equal results of every Take and Release.
 func TestReadDecides(t *testing.T) {
 	t.Parallel()
-	models, err := gputest.Models()
+	models, err := catalog.Models()
 	if err != nil {
 		t.Fatal(err)
 	}

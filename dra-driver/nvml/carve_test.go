@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
@@ -63,7 +64,7 @@ func list(t *testing.T, s *Session, gpuName string) []gpu.Instance {
 // Every published placement can be created and then has the promised properties, on every model: also where several
 // compute instances have the same number of slices, and where the GPU instance has fewer SMs than the GPU.
 func TestEveryPlacement(t *testing.T) {
-	machines, err := gputest.Machines()
+	machines, err := catalog.Machines()
 	if err != nil {
 		t.Fatal(err)
 	}

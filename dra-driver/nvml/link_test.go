@@ -6,12 +6,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
 // cabling returns NVML's view of the machine's links: addresses, active links, relations on the bus. Links that end at a
 // switch lead to an address that is not a GPU's.
-func cabling(m gputest.Machine) ([]string, []activeLink, map[pair]gpu.Link) {
+func cabling(m catalog.Machine) ([]string, []activeLink, map[pair]gpu.Link) {
 	var addresses []string
 	var wires []activeLink
 	bus := map[pair]gpu.Link{}
@@ -39,7 +40,7 @@ func cabling(m gputest.Machine) ([]string, []activeLink, map[pair]gpu.Link) {
 }
 
 func TestLinkMatrix(t *testing.T) {
-	machines, err := gputest.Machines()
+	machines, err := catalog.Machines()
 	if err != nil {
 		t.Fatal(err)
 	}

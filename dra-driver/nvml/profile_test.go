@@ -8,11 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
 // raw returns NVML's profile data of a model of the catalogue.
-func raw(m gputest.Model, name func(gputest.Profile) string) []rawProfile {
+func raw(m catalog.Model, name func(catalog.Profile) string) []rawProfile {
 	var all []rawProfile
 	for _, p := range m.Profiles {
 		r := rawProfile{enum: p.Enum, name: name(p), info: nvml.GpuInstanceProfileInfo{
@@ -32,21 +33,21 @@ func raw(m gputest.Model, name func(gputest.Profile) string) []rawProfile {
 // The geometry is the same whether the driver reports the profiles' names, as it does with MIG enabled, or not: a GPU
 // that is published with 1g.10gb must not change that name with the first claim.
 func TestGeometry(t *testing.T) {
-	catalogue, err := gputest.Models()
+	catalogue, err := catalog.Models()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range catalogue {
 		t.Run(m.Name, func(t *testing.T) {
 			known := &models{}
-			decoded, err := known.geometry(raw(m, func(p gputest.Profile) string { return "MIG " + p.Name }), m.MemoryMiB<<20)
+			decoded, err := known.geometry(raw(m, func(p catalog.Profile) string { return "MIG " + p.Name }), m.MemoryMiB<<20)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(gputest.Geometry(t, m.Name).Profiles(), decoded.Profiles()); diff != "" {
 				t.Errorf("geometry (-want +got):\n%s", diff)
 			}
-			computed, err := known.geometry(raw(m, func(gputest.Profile) string { return "" }), m.MemoryMiB<<20)
+			computed, err := known.geometry(raw(m, func(catalog.Profile) string { return "" }), m.MemoryMiB<<20)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +84,7 @@ func TestGeometryOfAnUnknownDriver(t *testing.T) {
 // The profile that spans a GPU instance is the one with all of its SMs, regardless of its position in the list and of
 // how many profiles have the same number of slices.
 func TestSpanning(t *testing.T) {
-	catalogue, err := gputest.Models()
+	catalogue, err := catalog.Models()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestSpanning(t *testing.T) {
 }
 
 func TestMultiprocessors(t *testing.T) {
-	catalogue, err := gputest.Models()
+	catalogue, err := catalog.Models()
 	if err != nil {
 		t.Fatal(err)
 	}

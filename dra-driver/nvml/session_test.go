@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
@@ -29,7 +30,7 @@ func install(t *testing.T, spec fakegpu.Spec) (*Session, string) {
 	if err := fakegpu.InstallDriver(t.Context(), dir, spec); err != nil {
 		t.Fatal(err)
 	}
-	machine, err := gputest.FindMachine(spec.Machine)
+	machine, err := catalog.FindMachine(spec.Machine)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func found(path string) (string, error) {
 	return path, err
 }
 
-func sysfsOf(t *testing.T, m gputest.Machine) sysfs {
+func sysfsOf(t *testing.T, m catalog.Machine) sysfs {
 	t.Helper()
 	var functions []pciFunction
 	for _, slot := range m.GPUs {
@@ -66,7 +67,7 @@ func sysfsOf(t *testing.T, m gputest.Machine) sysfs {
 var sameGeometry = cmp.Transformer("Profiles", func(g *gpu.Geometry) []gpu.Profile { return g.Profiles() })
 
 func TestRead(t *testing.T) {
-	machines, err := gputest.Machines()
+	machines, err := catalog.Machines()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func TestDriverChanges(t *testing.T) {
 		}
 	}
 	fingerprints := map[string]bool{s.Driver(): true}
-	check(gputest.DriverVersion)
+	check(catalog.DriverVersion)
 	for _, version := range []string{"590.48.01", "535.183.06", "580.65.06"} {
 		if err := fakegpu.SetDriverVersion(t.Context(), dir, version); err != nil {
 			t.Fatal(err)
@@ -163,7 +164,7 @@ func TestDriverChanges(t *testing.T) {
 	if err := fakegpu.RestoreDriver(dir); err != nil {
 		t.Fatal(err)
 	}
-	check(gputest.DriverVersion)
+	check(catalog.DriverVersion)
 }
 
 // olderDrivers runs the test with a driver of every branch that lacks functions.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // bus writes the functions of a PCI bus in the layout of sysfs, and returns its root.
@@ -91,13 +91,13 @@ func TestNoBus(t *testing.T) {
 
 // The data of a model equals what its driver reports.
 func TestModels(t *testing.T) {
-	files, err := filepath.Glob("../../api/gpu/gputest/models/*.json")
+	files, err := filepath.Glob("../../api/gpu/catalog/models/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no models: %v", err)
 	}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
-		known, err := gputest.FindModel(name)
+		known, err := catalog.FindModel(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 	"github.com/tessera-gpu/tessera/internal/host/smi"
 )
@@ -43,7 +43,7 @@ func timeSlices(t *testing.T, dir string) []int {
 
 func TestSet(t *testing.T) {
 	tool, dir := install(t, "h100x2")
-	uuid := gputest.UUID("node1", 1)
+	uuid := catalog.UUID("node1", 1)
 	for number, interval := range []string{"Default", "Short", "Medium", "Long", "Default"} {
 		if err := tool.Set(t.Context(), uuid, interval); err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func TestSet(t *testing.T) {
 
 func TestSetRefused(t *testing.T) {
 	tool, dir := install(t, "a30x4l40sx4") // the first two GPUs are in MIG mode
-	normal := gputest.UUID("node1", 7)
+	normal := catalog.UUID("node1", 7)
 	tests := map[string]struct {
 		uuid, interval string
 		harm           func() error
@@ -65,7 +65,7 @@ func TestSetRefused(t *testing.T) {
 	}{
 		"not an interval": {uuid: normal, interval: "short", messages: "must be one of Default, Short, Medium, Long"},
 		"no such GPU":     {uuid: "GPU-00000000-0000-0000-0000-000000000000", interval: "Short", messages: "No devices were found"},
-		"MIG mode":        {uuid: gputest.UUID("node1", 0), interval: "Short", want: gpu.ErrUnsupported, messages: "Not Supported"},
+		"MIG mode":        {uuid: catalog.UUID("node1", 0), interval: "Short", want: gpu.ErrUnsupported, messages: "Not Supported"},
 		"a lost GPU": {uuid: normal, interval: "Short", want: gpu.ErrLost, messages: "GPU is lost",
 			harm: func() error { return fakegpu.Fail(dir, "nvidia-smi:set-timeslice", 15, 1) }},
 		"no rights": {uuid: normal, interval: "Short", messages: "Insufficient Permissions",
@@ -102,7 +102,7 @@ func TestSetRefused(t *testing.T) {
 // A driver comes and goes: the program is looked for at every call.
 func TestSetWithoutDriver(t *testing.T) {
 	tool, dir := install(t, "t4x1")
-	uuid := gputest.UUID("node1", 0)
+	uuid := catalog.UUID("node1", 0)
 	if err := fakegpu.RemoveDriver(dir); err != nil {
 		t.Fatal(err)
 	}

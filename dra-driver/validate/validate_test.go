@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/dra-driver/cuda"
 	"github.com/tessera-gpu/tessera/dra-driver/nvml"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
@@ -53,7 +53,7 @@ func smi(t *testing.T, dir string, args ...string) {
 // Every GPU and MIG device computes, not only device 0 of CUDA: with a MIG device, CUDA in one process lists that device and no other.
 func TestEveryDeviceComputes(t *testing.T) {
 	const product = " (NVIDIA H100 80GB HBM3): "
-	first, second := gputest.UUID("node1", 0), gputest.UUID("node1", 1)
+	first, second := catalog.UUID("node1", 0), catalog.UUID("node1", 1)
 	for name, test := range map[string]struct {
 		prepare func(t *testing.T, dir string)
 		mig     bool
@@ -193,7 +193,7 @@ func TestJudge(t *testing.T) {
 func TestManyFailuresAreCounted(t *testing.T) {
 	gpus := make([]nvml.VisibleGPU, 16)
 	for i := range gpus {
-		gpus[i] = nvml.VisibleGPU{UUID: gputest.UUID("node1", i), Product: "NVIDIA H100 80GB HBM3"}
+		gpus[i] = nvml.VisibleGPU{UUID: catalog.UUID("node1", i), Product: "NVIDIA H100 80GB HBM3"}
 	}
 	c := Config{
 		GPUs: func() ([]nvml.VisibleGPU, error) { return gpus, nil },

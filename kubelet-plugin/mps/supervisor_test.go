@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
@@ -620,7 +620,7 @@ func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 	}
 	s.start()
 	c := limited
-	c.Visible = gputest.UUID("node1", 0) + "," + gputest.UUID("node1", 1)
+	c.Visible = catalog.UUID("node1", 0) + "," + catalog.UUID("node1", 1)
 	s.configure(c)
 	s.await(c)
 	d := &control{program: fakegpu.MPSControl(machine), timeouts: longTimeouts(), env: []string{
@@ -644,7 +644,7 @@ func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 	if got, err := d.command(t.Context(), "get_default_device_pinned_mem_limit 1"); err != nil || got != "2G" {
 		t.Errorf("the limit of the second device: %q, %v, want 2G", got, err)
 	}
-	if _, err := d.command(t.Context(), "set_default_device_pinned_mem_limit "+gputest.UUID("node1", 1)+" 1G"); err != nil {
+	if _, err := d.command(t.Context(), "set_default_device_pinned_mem_limit "+catalog.UUID("node1", 1)+" 1G"); err != nil {
 		t.Error(err)
 	}
 	if got, err := d.command(t.Context(), "get_default_device_pinned_mem_limit 1"); err != nil || got != "2G" {

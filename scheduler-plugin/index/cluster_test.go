@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
@@ -31,7 +31,7 @@ func newIndex() *index.Index { return index.New(index.Config{Drivers: []string{d
 // machine returns the machine of the catalog as a node with the name.
 func machine(tb testing.TB, name, node string) gpu.Node {
 	tb.Helper()
-	m, err := gputest.FindMachine(name)
+	m, err := catalog.FindMachine(name)
 	if err != nil {
 		tb.Fatal(err)
 	}

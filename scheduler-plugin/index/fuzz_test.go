@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
@@ -99,7 +99,7 @@ func readHostile(t *testing.T, seed uint64, mutations uint8) uint64 {
 
 // machines and originals keep what takes longer to create than to process: the known machines, and the ResourceSlices by machine and node.
 var (
-	machines  = sync.OnceValues(gputest.Machines)
+	machines  = sync.OnceValues(catalog.Machines)
 	originals sync.Map
 )
 

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/podgroup"
 )
@@ -20,7 +21,7 @@ func trays(tb testing.TB, cliques string) []runtime.Object {
 		n.Name = fmt.Sprintf("node-%d", i)
 		objects = append(objects, newNode(n.Name))
 		for j := range n.GPUs {
-			n.GPUs[j].UUID = gputest.UUID(n.Name, j)
+			n.GPUs[j].UUID = catalog.UUID(n.Name, j)
 			n.GPUs[j].Clique = ""
 			if clique != '-' {
 				n.GPUs[j].Clique = string(clique)

@@ -28,6 +28,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
@@ -310,7 +311,7 @@ func published(tb testing.TB, machine, node string) []*resourceapi.ResourceSlice
 	n := gputest.Node(tb, machine)
 	n.Name = node
 	for i := range n.GPUs {
-		n.GPUs[i].UUID = gputest.UUID(node, i)
+		n.GPUs[i].UUID = catalog.UUID(node, i)
 	}
 	return publishedOf(tb, n)
 }

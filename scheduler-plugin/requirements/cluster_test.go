@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
@@ -75,7 +76,7 @@ func publishedAs(tb testing.TB, machine, name string, o wire.Options) []*resourc
 	n := gputest.Node(tb, machine)
 	n.Name = name
 	for i := range n.GPUs {
-		n.GPUs[i].UUID = gputest.UUID(name, i)
+		n.GPUs[i].UUID = catalog.UUID(name, i)
 	}
 	pool, err := wire.Encode(n, o)
 	if err != nil {

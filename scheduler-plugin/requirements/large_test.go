@@ -9,6 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
@@ -23,7 +24,7 @@ func largeNode(t *testing.T) []*resourceapi.ResourceSlice {
 	n.Name = "node"
 	gpus := slices.Repeat(n.GPUs, 5)
 	for i := range gpus {
-		gpus[i].Index, gpus[i].UUID, gpus[i].PCI = i, gputest.UUID("node", i), fmt.Sprintf("0000:%02x:00.0", i+1)
+		gpus[i].Index, gpus[i].UUID, gpus[i].PCI = i, catalog.UUID("node", i), fmt.Sprintf("0000:%02x:00.0", i+1)
 	}
 	n.GPUs = gpus
 	pool, err := wire.Encode(n, wire.Options{Driver: driver, Offer: gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG}}})

@@ -1,15 +1,17 @@
+// Package gputest provides the catalogue of package catalog to tests.
 package gputest
 
 import (
 	"testing"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // Node returns the machine as the node "node1". It fails the test if the catalogue does not have the machine.
 func Node(tb testing.TB, machine string) gpu.Node {
 	tb.Helper()
-	m, err := FindMachine(machine)
+	m, err := catalog.FindMachine(machine)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -23,7 +25,7 @@ func Node(tb testing.TB, machine string) gpu.Node {
 // Geometry returns the geometry of the model; nil without MIG. It fails the test if the catalogue does not have the model.
 func Geometry(tb testing.TB, model string) *gpu.Geometry {
 	tb.Helper()
-	m, err := FindModel(model)
+	m, err := catalog.FindModel(model)
 	if err != nil {
 		tb.Fatal(err)
 	}

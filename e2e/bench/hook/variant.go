@@ -7,7 +7,7 @@ import (
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/e2e/env/runc"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 	"github.com/tessera-gpu/tessera/e2e/tests/hooks"
@@ -45,7 +45,7 @@ func (b *bench) variants(ctx context.Context) ([]variant, error) {
 	if err := fakegpu.Install(ctx, dir, fakegpu.Spec{Machine: machine}); err != nil {
 		return nil, err
 	}
-	found, err := gputest.FindMachine(machine)
+	found, err := catalog.FindMachine(machine)
 	if err != nil {
 		return nil, err
 	}

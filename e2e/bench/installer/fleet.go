@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 )
@@ -31,7 +31,7 @@ func nodeName(i int) string { return fmt.Sprintf("node-%04d", i) }
 
 // populate creates nodes with the reports of discovery and agents.
 func (b *bench) populate(ctx context.Context, s *stage) error {
-	hardware, err := gputest.FindMachine(machine)
+	hardware, err := catalog.FindMachine(machine)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func bare(name string) *corev1.Node {
 }
 
 // add creates one node, its slices and its GPUNode with the report of the discovery.
-func (s *stage) add(ctx context.Context, hardware gputest.Machine, node *corev1.Node, spec v1alpha1.GPUNodeSpec) error {
+func (s *stage) add(ctx context.Context, hardware catalog.Machine, node *corev1.Node, spec v1alpha1.GPUNodeSpec) error {
 	name := node.Name
 	node, err := s.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *stage) writeStatus(ctx context.Context, name, owner string, status any)
 }
 
 // publish writes the node's slices.
-func (s *stage) publish(ctx context.Context, hardware gputest.Machine, name string) error {
+func (s *stage) publish(ctx context.Context, hardware catalog.Machine, name string) error {
 	node, err := hardware.Node(name)
 	if err != nil {
 		return err

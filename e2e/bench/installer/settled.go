@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
@@ -87,7 +87,7 @@ func (s *stage) example(ctx context.Context, name string) (*example, error) {
 
 // spread writes the other nodes.
 func (b *bench) spread(ctx context.Context, s *stage, e *example) error {
-	hardware, err := gputest.FindMachine(machine)
+	hardware, err := catalog.FindMachine(machine)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (e *example) named(name string) (*example, error) {
 }
 
 // write creates a node of a copy. The labels and the parts of the status have the same owners as on the example; the bench owns the spec of the GPUNode.
-func (s *stage) write(ctx context.Context, hardware gputest.Machine, e *example) error {
+func (s *stage) write(ctx context.Context, hardware catalog.Machine, e *example) error {
 	node := bare(e.Node.Name)
 	node.Status = e.Node.Status
 	if err := s.add(ctx, hardware, node, e.GPUNode.Spec); err != nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/bench/testbed"
@@ -120,7 +120,7 @@ func (p place) serve(ctx context.Context) error {
 
 // resources are the devices that our agent publishes with its defaults.
 func (p place) resources() (resourceslice.DriverResources, error) {
-	m, err := gputest.FindMachine(testbed.Machine)
+	m, err := catalog.FindMachine(testbed.Machine)
 	if err != nil {
 		return resourceslice.DriverResources{}, err
 	}

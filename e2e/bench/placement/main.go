@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/e2e/bench/placement/fleet"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
@@ -54,7 +54,7 @@ type bench struct {
 
 func (b *bench) measure(ctx context.Context, r *report.Report) error {
 	b.Report = r
-	m, err := gputest.FindModel(model)
+	m, err := catalog.FindModel(model)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 	"os"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 	"github.com/tessera-gpu/tessera/e2e/bench/scratch"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
@@ -60,7 +60,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 
 // node returns the machine under the name.
 func node(name string) (gpu.Node, error) {
-	m, err := gputest.FindMachine(machine)
+	m, err := catalog.FindMachine(machine)
 	if err != nil {
 		return gpu.Node{}, err
 	}

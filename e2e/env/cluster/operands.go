@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/deployments/images/bundle"
 	"github.com/tessera-gpu/tessera/deployments/images/oci"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
@@ -29,7 +29,7 @@ const (
 // Versions of the driver for which images exist.
 const (
 	OldDriver = "570.124.06"
-	NewDriver = gputest.DriverVersion
+	NewDriver = catalog.DriverVersion
 )
 
 // Tags of the operating systems for which driver images exist, and the default kernel of a machine, for which

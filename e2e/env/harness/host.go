@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
@@ -37,7 +37,7 @@ type Host struct {
 // NewHost creates the folders of a host in dir, which must exist and which the caller removes, and its Node. machine is
 // a name in the catalog; Install creates its files.
 func NewHost(ctx context.Context, plane *Plane, dir, name, machine string) (*Host, error) {
-	m, err := gputest.FindMachine(machine)
+	m, err := catalog.FindMachine(machine)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // cudaClient compiles the CUDA program of the tests.
@@ -48,14 +48,14 @@ func short(uuid string) string { return strings.Split(uuid, "-")[1] }
 func TestCUDA(t *testing.T) {
 	client := cudaClient(t)
 	dir := install(t, Spec{Machine: "h100x2"})
-	first, second := short(gputest.UUID("node1", 0)), short(gputest.UUID("node1", 1))
+	first, second := short(catalog.UUID("node1", 0)), short(catalog.UUID("node1", 1))
 	const product = "NVIDIA H100 80GB HBM3 "
 	tests := map[string]struct {
 		verbs, env, want []string
 	}{
 		"all GPUs":         {want: []string{product + first, product + second}},
 		"chosen by index":  {env: []string{"CUDA_VISIBLE_DEVICES=1"}, want: []string{product + second}},
-		"chosen by UUID":   {env: []string{"CUDA_VISIBLE_DEVICES=" + gputest.UUID("node1", 1)}, want: []string{product + second}},
+		"chosen by UUID":   {env: []string{"CUDA_VISIBLE_DEVICES=" + catalog.UUID("node1", 1)}, want: []string{product + second}},
 		"chosen by prefix": {env: []string{"CUDA_VISIBLE_DEVICES=GPU-" + second[:4] + ",0"}, want: []string{product + second, product + first}},
 		"up to nonsense":   {env: []string{"CUDA_VISIBLE_DEVICES=0,7,1"}, want: []string{product + first}},
 		"chosen none":      {env: []string{"CUDA_VISIBLE_DEVICES="}, want: []string{"cuInit: error 100"}},
@@ -105,7 +105,7 @@ func TestCUDAHolds(t *testing.T) {
 		if diff := cmp.Diff([]string{"NVIDIA H100 80GB HBM3 MIG 1g.10gb " + short(uuid)}, lines); diff != "" {
 			t.Errorf("devices (-want +got):\n%s", diff)
 		}
-		second := gputest.UUID("node1", 1)
+		second := catalog.UUID("node1", 1)
 		lines = cuda(t, program, dir, []string{"CUDA_VISIBLE_DEVICES=" + second})
 		if diff := cmp.Diff([]string{"NVIDIA H100 80GB HBM3 " + short(second)}, lines); diff != "" {
 			t.Errorf("a GPU together with the MIG device (-want +got):\n%s", diff)

@@ -10,13 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
 // TestMachines reads every machine of the catalogue through go-nvml and compares each GPU with the
 // catalogue.
 func TestMachines(t *testing.T) {
-	machines, err := gputest.Machines()
+	machines, err := catalog.Machines()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,16 +114,16 @@ func migMode(t *testing.T, d nvml.Device) gpu.Mode {
 // compareGeometry queries every profile constant, whether or not MIG is on.
 func compareGeometry(t *testing.T, d nvml.Device, model string) {
 	t.Helper()
-	m, err := gputest.FindModel(model)
+	m, err := catalog.FindModel(model)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[int]gputest.Profile{}
+	want := map[int]catalog.Profile{}
 	for _, p := range m.Profiles {
 		p.Compute, p.Graphics = nil, false
 		want[p.Enum] = p
 	}
-	got := map[int]gputest.Profile{}
+	got := map[int]catalog.Profile{}
 	for constant := range nvml.GPU_INSTANCE_PROFILE_COUNT {
 		info, ret := d.GetGpuInstanceProfileInfoV(constant).V2()
 		if ret == nvml.ERROR_NOT_SUPPORTED {
@@ -136,7 +137,7 @@ func compareGeometry(t *testing.T, d nvml.Device, model string) {
 		}
 		placements, ret := d.GetGpuInstancePossiblePlacements(&plain)
 		succeed(t, "GetGpuInstancePossiblePlacements", ret)
-		p := gputest.Profile{
+		p := catalog.Profile{
 			Enum: constant, ID: int(info.Id), Name: strings.TrimPrefix(cString(info.Name[:]), "MIG "),
 			ComputeSlices: int(info.SliceCount), Size: int(placements[0].Size), MaxInstances: int(info.InstanceCount),
 			Multiprocessors: int(info.MultiprocessorCount), MemoryMiB: info.MemorySizeMB,
@@ -157,7 +158,7 @@ func compareGeometry(t *testing.T, d nvml.Device, model string) {
 }
 
 // compareLink counts the NVLinks between two GPUs and queries their PCIe topology level.
-func compareLink(t *testing.T, lib nvml.Interface, m gputest.Machine, i, j int) {
+func compareLink(t *testing.T, lib nvml.Interface, m catalog.Machine, i, j int) {
 	t.Helper()
 	from, to := gpuAt(t, lib, i), gpuAt(t, lib, j)
 	peer, ret := to.GetPciInfo()
@@ -203,7 +204,7 @@ func cString(text []int8) string {
 
 func TestHandles(t *testing.T) {
 	withNVML(t, Spec{Machine: "h100x2", Node: "a"}, func(t *testing.T, _ string, lib nvml.Interface) {
-		uuid := gputest.UUID("a", 1)
+		uuid := catalog.UUID("a", 1)
 		byUUID, ret := lib.DeviceGetHandleByUUID(uuid)
 		succeed(t, "DeviceGetHandleByUUID", ret)
 		byBus, ret := lib.DeviceGetHandleByPciBusId("00000000:43:00.0")
@@ -239,7 +240,7 @@ func TestUninitialized(t *testing.T) {
 		succeed(t, "SystemGetDriverVersion", ret)
 		cuda, ret := lib.SystemGetCudaDriverVersion()
 		succeed(t, "SystemGetCudaDriverVersion", ret)
-		if version != gputest.DriverVersion || cuda != 13000 {
+		if version != catalog.DriverVersion || cuda != 13000 {
 			t.Errorf("driver %s, CUDA %d", version, cuda)
 		}
 	})

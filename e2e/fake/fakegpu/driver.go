@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // move is a folder of a driver's files, and its place while the driver is removed.
@@ -114,7 +114,7 @@ func SetDriverVersion(ctx context.Context, dir, version string) error {
 	if spec.Bare {
 		return errBare
 	}
-	machine, err := gputest.FindMachine(spec.Machine)
+	machine, err := catalog.FindMachine(spec.Machine)
 	if err != nil {
 		return err
 	}

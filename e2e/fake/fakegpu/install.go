@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // The folders under dir, for the five roots of a node's configuration.
@@ -66,7 +66,7 @@ func Install(ctx context.Context, dir string, spec Spec) error {
 		return err
 	}
 	spec = spec.withDefaults()
-	machine, err := gputest.FindMachine(spec.Machine)
+	machine, err := catalog.FindMachine(spec.Machine)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func factory(dir string, spec Spec) (hardware, live, error) {
 	if _, err := ReadSpec(dir); err == nil {
 		return hardware{}, live{}, fmt.Errorf("install %s under %s: there is a machine already", spec.Machine, dir)
 	}
-	machine, err := gputest.FindMachine(spec.Machine)
+	machine, err := catalog.FindMachine(spec.Machine)
 	if err != nil {
 		return hardware{}, live{}, err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // enable turns MIG on, on a GPU that supports it without a reset.
@@ -89,7 +89,7 @@ func TestMIGDevice(t *testing.T) {
 		succeed(t, "GetMigDeviceHandleByIndex", ret)
 		byUUID, ret := lib.DeviceGetHandleByUUID(uuid)
 		succeed(t, "DeviceGetHandleByUUID", ret)
-		legacy, ret := lib.DeviceGetHandleByUUID("MIG-" + gputest.UUID("node1", 1) + "/2/0")
+		legacy, ret := lib.DeviceGetHandleByUUID("MIG-" + catalog.UUID("node1", 1) + "/2/0")
 		succeed(t, "legacy UUID", ret)
 		if parent != d || byIndex != device || byUUID != device || legacy != device {
 			t.Error("handles differ with the way that leads to them")

@@ -1,8 +1,8 @@
 package fakegpu
 
-import "github.com/tessera-gpu/tessera/api/gpu/gputest"
+import "github.com/tessera-gpu/tessera/api/gpu/catalog"
 
-func modelTable(m gputest.Model) modelPart {
+func modelTable(m catalog.Model) modelPart {
 	part := modelPart{
 		MemoryMIB: m.MemoryMiB, Brand: brands()[m.Brand], Architecture: architectures()[m.Architecture],
 		ComputeMajor: uint32(m.ComputeMajor), ComputeMinor: uint32(m.ComputeMinor),
@@ -28,7 +28,7 @@ func modelTable(m gputest.Model) modelPart {
 	return part
 }
 
-func profileTable(p gputest.Profile) profilePart {
+func profileTable(p catalog.Profile) profilePart {
 	part := profilePart{
 		MemoryMIB: p.MemoryMiB, Constant: uint32(p.Enum), ID: uint32(p.ID), Slices: uint32(p.ComputeSlices),
 		MaxInstances: uint32(p.MaxInstances), Multiprocessors: uint32(p.Multiprocessors),

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // Module is a kernel module of the driver.
@@ -122,7 +122,7 @@ func (k *kernel) load(module Module, version string) error {
 			return fmt.Errorf("version %s disagrees with %s %s: %w", version, NVIDIA, running, unix.EINVAL)
 		}
 	}
-	machine, err := gputest.FindMachine(k.spec.Machine)
+	machine, err := catalog.FindMachine(k.spec.Machine)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (k *kernel) version() (string, error) {
 }
 
 // power starts the GPUs under a driver.
-func (k *kernel) power(version string, machine gputest.Machine) error {
+func (k *kernel) power(version string, machine catalog.Machine) error {
 	cuda, err := cudaVersion(version)
 	if err != nil {
 		return fmt.Errorf("%w: %w", err, unix.EINVAL)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // mpsMachine is a machine with a folder for an MPS daemon and a client program.
@@ -205,7 +205,7 @@ func (h *held) next(t *testing.T) shared {
 func TestMPSLimits(t *testing.T) {
 	t.Parallel()
 	m := newMPS(t, install(t, Spec{Machine: "h100x2"}))
-	first, second := gputest.UUID("node1", 0), gputest.UUID("node1", 1)
+	first, second := catalog.UUID("node1", 0), catalog.UUID("node1", 1)
 	tests := map[string]struct {
 		daemon []string // its environment
 		lines  []string
@@ -218,7 +218,7 @@ func TestMPSLimits(t *testing.T) {
 		"by UUID":                        {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, lines: []string{"set_default_device_pinned_mem_limit " + second + " 2G"}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
 		"the daemon's environment":       {daemon: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G,1=2G"}, want: "2 devices, 81559 MiB, 66 SMs, then 2"}, // of the memory there only that of clients counts
 		"the client's":                   {client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3G"}, want: "2 devices, 3072 MiB, 12 SMs, then 2"},
-		"limits by position and UUID":    {lines: []string{"set_default_device_pinned_mem_limit 0 2G", "set_default_device_pinned_mem_limit " + gputest.UUID("node1", 0) + " 1G"}, want: "2 devices, 2048 MiB, 132 SMs, then 2"},
+		"limits by position and UUID":    {lines: []string{"set_default_device_pinned_mem_limit 0 2G", "set_default_device_pinned_mem_limit " + catalog.UUID("node1", 0) + " 1G"}, want: "2 devices, 2048 MiB, 132 SMs, then 2"},
 		"the client's limits are lower":  {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4G"}, client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G"}, want: "2 devices, 1024 MiB, 12 SMs, then 2"},
 		"the client's limits are higher": {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4G"}, client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9G"}, want: "2 devices, 4096 MiB, 32 SMs, then 2"},
 		"a device that it has not":       {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=" + first}, want: "cuInit: 100"},
@@ -251,7 +251,7 @@ func TestMPSCommands(t *testing.T) {
 	if answer, err := m.try(t, "get_server_list"); err == nil || answer != "Cannot find MPS control daemon process" {
 		t.Errorf("without a daemon: %v: %s", err, answer)
 	}
-	d := m.start(t, nil, []string{"CUDA_VISIBLE_DEVICES=" + gputest.UUID("node1", 1)})
+	d := m.start(t, nil, []string{"CUDA_VISIBLE_DEVICES=" + catalog.UUID("node1", 1)})
 	second := exec.CommandContext(t.Context(), MPSControl(m.dir), "-d")
 	second.Env = m.env()
 	if output, err := second.CombinedOutput(); err == nil || string(output) != "An instance of this daemon is already running\n" {
@@ -279,9 +279,9 @@ func TestMPSCommands(t *testing.T) {
 		{"set_device_pinned_mem_limit " + server + " 0 2G", ""},
 		{"get_device_pinned_mem_limit " + server + " 0", "2G"},
 		{"set_default_device_pinned_mem_limit 1 1G", ""},
-		{"set_default_device_pinned_mem_limit " + gputest.UUID("node1", 0) + " 1G", ""},
-		{"set_default_device_pinned_mem_limit " + gputest.UUID("node1", 1) + " 3G", ""},
-		{"get_default_device_pinned_mem_limit " + gputest.UUID("node1", 1), "3G"}, // apart from that of the position (measured on an H200, driver 580)
+		{"set_default_device_pinned_mem_limit " + catalog.UUID("node1", 0) + " 1G", ""},
+		{"set_default_device_pinned_mem_limit " + catalog.UUID("node1", 1) + " 3G", ""},
+		{"get_default_device_pinned_mem_limit " + catalog.UUID("node1", 1), "3G"}, // apart from that of the position (measured on an H200, driver 580)
 		{"get_default_device_pinned_mem_limit 0", "512M"},
 		{"get_server_status " + server, "ACTIVE"},
 		{"start_server -uid 0", ""},

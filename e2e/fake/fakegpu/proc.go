@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // The numbers of the driver's table of MIG capabilities: it lists every possible GPU instance and compute instance.
@@ -28,7 +28,7 @@ func writeKernelProc(dir string, spec Spec) error {
 // DriverProc returns the files of the loaded driver by their paths below /proc.
 func DriverProc(spec Spec) (map[string]string, error) {
 	spec = spec.withDefaults()
-	machine, err := gputest.FindMachine(spec.Machine)
+	machine, err := catalog.FindMachine(spec.Machine)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func DriverProc(spec Spec) (map[string]string, error) {
 }
 
 // writeDriverProc writes the files of the loaded driver.
-func writeDriverProc(dir string, spec Spec, m gputest.Machine) error {
+func writeDriverProc(dir string, spec Spec, m catalog.Machine) error {
 	files, err := driverProc(spec, m)
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func writeDriverProc(dir string, spec Spec, m gputest.Machine) error {
 	return writeFiles(ProcRoot(dir), files)
 }
 
-func driverProc(spec Spec, m gputest.Machine) (map[string]string, error) {
+func driverProc(spec Spec, m catalog.Machine) (map[string]string, error) {
 	files := map[string]string{
 		"driver/nvidia/version":                       fmt.Sprintf("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (fake)\n", spec.DriverVersion),
 		"driver/nvidia/params":                        "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n",
@@ -54,14 +54,14 @@ func driverProc(spec Spec, m gputest.Machine) (map[string]string, error) {
 		"driver/nvidia-caps/mig-minors":               migMinors(),
 	}
 	for i, slot := range m.GPUs {
-		model, err := gputest.FindModel(slot.Model)
+		model, err := catalog.FindModel(slot.Model)
 		if err != nil {
 			return nil, err
 		}
 		files["driver/nvidia/gpus/"+slot.PCI+"/information"] = fmt.Sprintf(
 			"Model: \t\t %s\nIRQ:   \t\t %d\nGPU UUID: \t %s\nVideo BIOS: \t 96.00.00.00.00\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n"+
 				"DMA Mask: \t 0xfffffffffffff\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Firmware: \t %s\nGPU Excluded:\t No\n",
-			model.Product, 64+i, gputest.UUID(spec.Node, i), slot.PCI, i, spec.DriverVersion)
+			model.Product, 64+i, catalog.UUID(spec.Node, i), slot.PCI, i, spec.DriverVersion)
 	}
 	return files, nil
 }

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // Spec describes the machine to install.
@@ -35,7 +35,7 @@ func (s Spec) withDefaults() Spec {
 		s.Kernel = "6.8.0-79-generic"
 	}
 	if s.DriverVersion == "" && !s.Bare {
-		s.DriverVersion = gputest.DriverVersion
+		s.DriverVersion = catalog.DriverVersion
 	}
 	return s
 }
@@ -52,12 +52,12 @@ func (s Spec) write(dir string) error {
 }
 
 // readMachine returns the machine under dir.
-func readMachine(dir string) (gputest.Machine, error) {
+func readMachine(dir string) (catalog.Machine, error) {
 	spec, err := ReadSpec(dir)
 	if err != nil {
-		return gputest.Machine{}, err
+		return catalog.Machine{}, err
 	}
-	return gputest.FindMachine(spec.Machine)
+	return catalog.FindMachine(spec.Machine)
 }
 
 // ReadSpec returns the spec of the machine under dir.
@@ -81,7 +81,7 @@ func cudaVersion(driver string) (uint32, error) {
 	branch, _, _ := strings.Cut(driver, ".")
 	number, err := strconv.Atoi(branch)
 	if err != nil {
-		return 0, fmt.Errorf("driver version %q: must be like %s", driver, gputest.DriverVersion)
+		return 0, fmt.Errorf("driver version %q: must be like %s", driver, catalog.DriverVersion)
 	}
 	switch {
 	case number >= 580:

@@ -8,19 +8,19 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // writeSys writes the PCI devices as in sysfs: a folder per device below its root complex, and a link to
 // it by address.
-func writeSys(dir string, m gputest.Machine) error {
+func writeSys(dir string, m catalog.Machine) error {
 	root := SysRoot(dir)
 	byAddress := filepath.Join(root, "bus/pci/devices")
 	if err := os.MkdirAll(byAddress, 0o755); err != nil {
 		return err
 	}
 	for _, slot := range m.GPUs {
-		model, err := gputest.FindModel(slot.Model)
+		model, err := catalog.FindModel(slot.Model)
 		if err != nil {
 			return err
 		}
@@ -37,12 +37,12 @@ func writeSys(dir string, m gputest.Machine) error {
 }
 
 // pciFolder is devices/<root complex>/<root port>[/<switch>]/<address>.
-func pciFolder(slot gputest.Slot) string {
+func pciFolder(slot catalog.Slot) string {
 	port := strings.TrimPrefix(slot.Root, "pci") + ":01.0"
 	return filepath.Join("devices", slot.Root, port, slot.Switch, slot.PCI)
 }
 
-func pciFiles(slot gputest.Slot, model gputest.Model) map[string]string {
+func pciFiles(slot catalog.Slot, model catalog.Model) map[string]string {
 	first, last := cpusOf(slot.NUMA)
 	return map[string]string{
 		"vendor":           "0x10de\n",
@@ -60,7 +60,7 @@ func pciFiles(slot gputest.Slot, model gputest.Model) map[string]string {
 const configSize = 64
 
 // configSpace is the header of a GPU's configuration space: vendor, device, and zeros elsewhere.
-func configSpace(model gputest.Model) string {
+func configSpace(model catalog.Model) string {
 	header := binary.LittleEndian.AppendUint16(nil, 0x10de)
 	header = binary.LittleEndian.AppendUint16(header, uint16(model.PCIDevice>>16))
 	return string(header) + strings.Repeat("\x00", configSize-len(header))
@@ -79,7 +79,7 @@ func showOnBus(dir string) error {
 	return withState(dir, func(s *session) error {
 		l := s.current()
 		for i, slot := range machine.GPUs {
-			model, err := gputest.FindModel(slot.Model)
+			model, err := catalog.FindModel(slot.Model)
 			if err != nil {
 				return err
 			}

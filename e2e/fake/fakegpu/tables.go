@@ -7,14 +7,14 @@ import (
 	"strings"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // cpusPerNUMANode is the number of CPUs of a NUMA node of the machine.
 const cpusPerNUMANode = 32
 
 // hardwareOf converts a machine of the catalogue into the engine's tables.
-func hardwareOf(m gputest.Machine, node string) (hardware, error) {
+func hardwareOf(m catalog.Machine, node string) (hardware, error) {
 	h := hardware{GPUCount: uint32(len(m.GPUs)), MajorGPU: majorGPU, MajorUVM: majorUVM, MajorCaps: majorCaps}
 	if len(m.GPUs) > maxGPUs {
 		return h, fmt.Errorf("machine %s: %d GPUs, at most %d", m.Name, len(m.GPUs), maxGPUs)
@@ -25,7 +25,7 @@ func hardwareOf(m gputest.Machine, node string) (hardware, error) {
 	}
 	numbers := map[string]uint32{}
 	for i, slot := range m.GPUs {
-		model, err := gputest.FindModel(slot.Model)
+		model, err := catalog.FindModel(slot.Model)
 		if err != nil {
 			return h, err
 		}
@@ -44,7 +44,7 @@ func hardwareOf(m gputest.Machine, node string) (hardware, error) {
 		if err := joinFabric(&part, m, model); err != nil {
 			return h, err
 		}
-		copy(part.UUID[:], gputest.UUID(node, i))
+		copy(part.UUID[:], catalog.UUID(node, i))
 		copy(part.Serial[:], fmt.Sprintf("165%010d", sum32(fmt.Sprint(node, i))))
 		h.GPUs[i] = part
 	}
@@ -52,7 +52,7 @@ func hardwareOf(m gputest.Machine, node string) (hardware, error) {
 }
 
 // addressesOf returns the PCI addresses of the GPUs.
-func addressesOf(m gputest.Machine) ([]linkPart, error) {
+func addressesOf(m catalog.Machine) ([]linkPart, error) {
 	addresses := make([]linkPart, len(m.GPUs))
 	for i, slot := range m.GPUs {
 		a := &addresses[i]
@@ -63,7 +63,7 @@ func addressesOf(m gputest.Machine) ([]linkPart, error) {
 	return addresses, nil
 }
 
-func gpuTable(m gputest.Machine, i int) gpuPart {
+func gpuTable(m catalog.Machine, i int) gpuPart {
 	part := gpuPart{Minor: uint32(i), ModuleID: uint32(i + 1), NUMA: int32(m.GPUs[i].NUMA)}
 	for j := range m.GPUs {
 		part.Levels[j] = topologyLevel(m.PCIeLink(i, j))
@@ -83,7 +83,7 @@ func cpusOf(numa int) (first, last int) {
 
 // joinFabric adds the GPU to the NVLink fabric: from Hopper on, GPUs behind NVSwitches have one,
 // with the zero UUID where it ends at the machine.
-func joinFabric(part *gpuPart, m gputest.Machine, model gputest.Model) error {
+func joinFabric(part *gpuPart, m catalog.Machine, model catalog.Model) error {
 	if !m.NVSwitch || model.ComputeMajor < 9 {
 		return nil
 	}
@@ -109,7 +109,7 @@ const (
 )
 
 // connect fills the NVLinks of GPU i: all of them to switches, or to its peers in order of index.
-func connect(part *gpuPart, m gputest.Machine, i, links int, addresses []linkPart) {
+func connect(part *gpuPart, m catalog.Machine, i, links int, addresses []linkPart) {
 	if m.NVSwitch {
 		part.LinkCount = uint32(links)
 		for link := range part.LinkCount {

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // TestMIGMinors compares the table with published values of real machines.
@@ -37,7 +37,7 @@ func TestTree(t *testing.T) {
 	for _, test := range []struct{ root, path, want string }{
 		{ProcRoot(dir), "driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build"},
 		{ProcRoot(dir), "driver/nvidia/params", "ModifyDeviceFiles: 1\n"},
-		{ProcRoot(dir), "driver/nvidia/gpus/0018:01:00.0/information", "GPU UUID: \t " + gputest.UUID("tray", 2) + "\n"},
+		{ProcRoot(dir), "driver/nvidia/gpus/0018:01:00.0/information", "GPU UUID: \t " + catalog.UUID("tray", 2) + "\n"},
 		{ProcRoot(dir), "driver/nvidia/capabilities/mig/monitor", "DeviceFileMinor: 2\nDeviceFileMode: 292\nDeviceFileModify: 1\n"},
 		{ProcRoot(dir), "devices", "120 nvidia\n120 nvidia-modeset\n120 nvidiactl\n121 nvidia-uvm\n122 nvidia-caps\n123 nvidia-caps-imex-channels\n"},
 		{SysRoot(dir), "bus/pci/devices/0019:01:00.0/numa_node", "1\n"},

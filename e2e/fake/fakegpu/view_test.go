@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // seen is NVML's view in a container, and the devices that CUDA finds, or its error.
@@ -31,7 +31,7 @@ const (
 // TestContainerView mounts the driver read-only, as container runtimes do, gives the container some
 // device nodes, and compares NVML's view with the given nodes.
 func TestContainerView(t *testing.T) {
-	first, second := gputest.UUID("node1", 0), gputest.UUID("node1", 1)
+	first, second := catalog.UUID("node1", 0), catalog.UUID("node1", 1)
 	control, uvm := node{"nvidiactl", majorGPU, 255, 0o666}, node{"nvidia-uvm", majorUVM, 0, 0o666}
 	gpu0, gpu1 := node{"nvidia0", majorGPU, 0, 0o666}, node{"nvidia1", majorGPU, 1, 0o666}
 	// GPU 1 has a 3g at 4 with id 2 and, in it, compute instances 0 and 1.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
 // class is the DeviceClass of one MIG profile.
@@ -27,7 +27,7 @@ var (
 // profileClasses returns a class for every profile of the models, by name. Two profiles whose classes
 // would have one name, or one resource, are an error: the newer class would take precedence without a
 // warning.
-func profileClasses(models []gputest.Model) ([]class, error) {
+func profileClasses(models []catalog.Model) ([]class, error) {
 	byProfile := map[string]*class{}
 	for _, model := range models {
 		for _, profile := range model.Profiles {

@@ -6,19 +6,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 )
 
-func model(name string, profiles ...string) gputest.Model {
-	m := gputest.Model{Name: name}
+func model(name string, profiles ...string) catalog.Model {
+	m := catalog.Model{Name: name}
 	for _, p := range profiles {
-		m.Profiles = append(m.Profiles, gputest.Profile{Name: p})
+		m.Profiles = append(m.Profiles, catalog.Profile{Name: p})
 	}
 	return m
 }
 
 func TestProfileClasses(t *testing.T) {
-	got, err := profileClasses([]gputest.Model{
+	got, err := profileClasses([]catalog.Model{
 		model("h100", "1g.10gb+me", "1g.10gb"),
 		model("a100", "1g.10gb"),
 		model("rtx", "1g.24gb-me", "1g.24gb+me.all"),
@@ -39,7 +39,7 @@ func TestProfileClasses(t *testing.T) {
 }
 
 func TestProfileClassesRefuseOneNameForTwo(t *testing.T) {
-	_, err := profileClasses([]gputest.Model{model("x", "1g.10gb+me", "1g.10gb.me")})
+	_, err := profileClasses([]catalog.Model{model("x", "1g.10gb+me", "1g.10gb.me")})
 	if err == nil || !strings.Contains(err.Error(), "both would be mig-1g.10gb.me.tessera.dev") {
 		t.Errorf("error: got %v, want one that names the class", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
@@ -45,7 +45,7 @@ func run(repository string) error {
 		return err
 	}
 	deployments := filepath.Join(repository, "deployments")
-	models, err := gputest.Models()
+	models, err := catalog.Models()
 	if err != nil {
 		return err
 	}

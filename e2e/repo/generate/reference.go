@@ -17,7 +17,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
@@ -85,12 +85,12 @@ func renderReference(source string) (string, error) {
 
 // observe encodes every machine of the catalogue in both attribute sets.
 func observe() (attributes, capacities catalogue, err error) {
-	machines, err := gputest.Machines()
+	machines, err := catalog.Machines()
 	if err != nil {
 		return nil, nil, err
 	}
 	// The examples are those of h100x8.
-	slices.SortStableFunc(machines, func(a, b gputest.Machine) int {
+	slices.SortStableFunc(machines, func(a, b catalog.Machine) int {
 		return -cmp.Compare(btoi(a.Name == "h100x8"), btoi(b.Name == "h100x8"))
 	})
 	attributes, capacities = catalogue{}, catalogue{}

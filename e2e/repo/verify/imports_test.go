@@ -30,7 +30,8 @@ var (
 // error, so that a new package is a decision. The first row that matches applies.
 var law = []row{
 	{"api/gpu", nil},
-	{"api/gpu/gputest", []string{"api/gpu"}},
+	{"api/gpu/catalog", []string{"api/gpu"}},
+	{"api/gpu/gputest", []string{"api/gpu", "api/gpu/catalog"}},
 	{"api/wire", append([]string{"api/gpu", "k8s.io/utils"}, kubernetesTypes...)},
 	{"api/v1alpha1", []string{"api/gpu", "k8s.io/api", "k8s.io/apimachinery", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}},
 	{"api/params", append([]string{"api/gpu", "api/v1alpha1", "sigs.k8s.io/json"}, kubernetesTypes...)},
@@ -42,7 +43,7 @@ var law = []row{
 	{"dra-driver/smi", []string{"internal/host/smi", "api/gpu", klog}},
 	{"dra-driver/health", []string{"api/gpu", klog}},
 	{"dra-driver/inventory", []string{"api/gpu", klog}},
-	{"dra-driver/publish", append([]string{"api/gpu", "api/wire", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation/resourceslice"}, kubernetesTypes...)},
+	{"dra-driver/publish", append([]string{"api/gpu", "api/v1alpha1", "api/wire", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation/resourceslice"}, kubernetesTypes...)},
 
 	{"kubelet-plugin/prepare", append([]string{"internal/host/disk", "internal/host/lock", "api", klog, errgroup}, kubernetesTypes...)},
 	{"kubelet-plugin/checkpoint", []string{"internal/host/atomicfile", "internal/host/disk", "internal/host/lock", "api/gpu", "api/params", "kubelet-plugin/prepare", klog}},
@@ -142,7 +143,10 @@ func TestNoProductBinaryLinksTests(t *testing.T) {
 		for _, p := range goList(t, "-deps", command.ImportPath) {
 			path := strings.TrimPrefix(p.ImportPath, module+"/")
 			if under(path, "api/gpu/gputest") || under(path, "internal/host/disk/disktest") || under(path, "internal/host/namespacetest") || under(path, "internal/capability/capabilitytest") || under(path, "e2e") || p.ImportPath == "testing" {
-				t.Errorf("%s links %s: the product must not contain tests, fakes or catalogues", command.ImportPath, p.ImportPath)
+				t.Errorf("%s links %s: the product must not contain tests or fakes", command.ImportPath, p.ImportPath)
+			}
+			if under(path, "api/gpu/catalog") && command.ImportPath != module+"/cmd/tessera" {
+				t.Errorf("%s links %s: programs in a cluster read the hardware, or what agents publish", command.ImportPath, p.ImportPath)
 			}
 		}
 	}
@@ -245,7 +249,7 @@ func TestBreaches(t *testing.T) {
 		"a prefix is not a folder":  {"dra-driver/smi", []string{module + "/api/gpux"}, 1},
 		"cmd imports any component": {"cmd/tessera-node", []string{module + "/kubelet-plugin/server"}, 0},
 		"a package without a row":   {"kubelet-plugin/utils", nil, 1},
-		"the model's row is exact":  {"api/gpu/gputest", []string{module + "/api/gpu", "k8s.io/api/core/v1"}, 1},
+		"the model's row is exact":  {"api/gpu/catalog", []string{module + "/api/gpu", "k8s.io/api/core/v1"}, 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/cel"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
@@ -124,7 +125,7 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 // other.
 func TestClassesServeTheirDevices(t *testing.T) {
 	all := newClasses(find[*resourceapi.DeviceClass](manifests(t, "deployments")))
-	machines, err := gputest.Machines()
+	machines, err := catalog.Machines()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
@@ -37,7 +37,7 @@ func TestWholeGPU(t *testing.T) {
 		t.Errorf("device nodes (-want +got):\n%s", diff)
 	}
 	for _, library := range []string{"libcuda.so.", "libnvidia-ml.so."} {
-		if path := "/usr/lib/x86_64-linux-gnu/" + library + gputest.DriverVersion; !c.mounts(path) {
+		if path := "/usr/lib/x86_64-linux-gnu/" + library + catalog.DriverVersion; !c.mounts(path) {
 			t.Errorf("%s is not mounted", path)
 		}
 	}

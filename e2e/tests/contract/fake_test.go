@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 	"github.com/tessera-gpu/tessera/e2e/tests/contract"
 	"github.com/tessera-gpu/tessera/e2e/tests/contract/machine"
@@ -30,7 +30,7 @@ type fake struct {
 	gpus string
 }
 
-const version = gputest.DriverVersion
+const version = catalog.DriverVersion
 
 func newFake(t *testing.T) *fake {
 	t.Helper()

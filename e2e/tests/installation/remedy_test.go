@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
@@ -183,7 +183,7 @@ func fallIll(name string, index int) {
 func gpuName(name string, index int) string {
 	GinkgoHelper()
 	machine, _, _ := strings.Cut(node(name).GPU(), ",")
-	m, err := gputest.FindMachine(machine)
+	m, err := catalog.FindMachine(machine)
 	Expect(err).NotTo(HaveOccurred())
 	n, err := m.Node(name)
 	Expect(err).NotTo(HaveOccurred())

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
@@ -128,7 +128,7 @@ func taint(ctx context.Context, node string, taints ...corev1.Taint) error {
 // published is what the agent of a node publishes.
 func published(t *testing.T, node, machine string, generation int64) []*resourceapi.ResourceSlice {
 	t.Helper()
-	m, err := gputest.FindMachine(machine)
+	m, err := catalog.FindMachine(machine)
 	if err != nil {
 		t.Fatal(err)
 	}

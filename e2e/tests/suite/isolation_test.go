@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
@@ -121,7 +121,7 @@ func ids(on *lab.Node, device expect.Seen) (gi, ci int) {
 // physical returns the GPU with the UUID from the catalog.
 func physical(on *lab.Node, uuid string) gpu.GPU {
 	GinkgoHelper()
-	machine, err := gputest.FindMachine(on.GPU())
+	machine, err := catalog.FindMachine(on.GPU())
 	Expect(err).NotTo(HaveOccurred())
 	model, err := machine.Node(on.Name())
 	Expect(err).NotTo(HaveOccurred())

@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
@@ -69,7 +69,7 @@ func (d claimed) use() (gpu.Use, error) {
 // model returns a node of the lab from the catalog.
 func model(on *lab.Node) gpu.Node {
 	GinkgoHelper()
-	machine, err := gputest.FindMachine(on.GPU())
+	machine, err := catalog.FindMachine(on.GPU())
 	Expect(err).NotTo(HaveOccurred())
 	n, err := machine.Node(on.Name())
 	Expect(err).NotTo(HaveOccurred())

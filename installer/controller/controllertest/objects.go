@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/installer/render"
@@ -84,7 +84,7 @@ func WholeGPU(t *testing.T, node string, index int) string {
 
 func machineNode(t *testing.T, name string) gpu.Node {
 	t.Helper()
-	machine, err := gputest.FindMachine("h100x2")
+	machine, err := catalog.FindMachine("h100x2")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// Package clustertest builds clusters with Tessera's objects for tests: ResourceSlices of the machines in gputest, as the agent publishes
+// Package clustertest builds clusters with Tessera's objects for tests: ResourceSlices of the machines in the catalogue, as the agent publishes
 // them, and claims as the scheduler and the agents write them.
 package clustertest
 
@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
@@ -66,7 +66,7 @@ func (s *Scene) Add(objects ...runtime.Object) { s.Objects = append(s.Objects, o
 // node first.
 func (s *Scene) Node(name, machine string, change func(*gpu.Node)) gpu.Node {
 	s.tb.Helper()
-	m, err := gputest.FindMachine(machine)
+	m, err := catalog.FindMachine(machine)
 	if err != nil {
 		s.tb.Fatal(err)
 	}

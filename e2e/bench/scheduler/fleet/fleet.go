@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 )
@@ -33,7 +33,7 @@ type Spec struct {
 // Fleet makes the objects of a cluster.
 type Fleet struct {
 	Spec
-	hardware gputest.Machine
+	hardware catalog.Machine
 	options  wire.Options
 	// template is a node of the fleet with its name.
 	template gpu.Node
@@ -50,7 +50,7 @@ func New(s Spec) (*Fleet, error) {
 		offer.Shapes = s.Shapes
 	}
 	f := &Fleet{Spec: s, options: wire.Options{Driver: Driver, Offer: offer}}
-	if f.hardware, err = gputest.FindMachine(machine); err != nil {
+	if f.hardware, err = catalog.FindMachine(machine); err != nil {
 		return nil, err
 	}
 	if f.template, err = f.hardware.Node("template"); err != nil {

@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 )
@@ -12,7 +12,7 @@ import (
 // deviceAttributes lists the attributes, capacities and counters of the devices that the machines of the catalogue publish.
 func deviceAttributes() (section, error) {
 	s := section{title: "Attributes, capacities and counters of published devices"}
-	machines, err := gputest.Machines()
+	machines, err := catalog.Machines()
 	if err != nil {
 		return s, err
 	}

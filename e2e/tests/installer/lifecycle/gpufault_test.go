@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 )
@@ -35,7 +35,7 @@ type gpuFault struct {
 // machineNode is a node with two GPUs.
 func (w *world) machineNode(name string) gpu.Node {
 	w.Helper()
-	found, err := gputest.FindMachine("h100x2")
+	found, err := catalog.FindMachine("h100x2")
 	w.must(err)
 	node, err := found.Node(name)
 	w.must(err)

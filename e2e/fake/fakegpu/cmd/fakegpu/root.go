@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
@@ -41,7 +41,7 @@ func initialize(dir *string) *cobra.Command {
 	}
 	command.Flags().StringVar(&spec.Machine, "machine", "h100x2", "machine of the catalogue; see fakegpu machines")
 	command.Flags().StringVar(&spec.Node, "node", "", "name of the node; the UUIDs follow from it")
-	command.Flags().StringVar(&spec.DriverVersion, "driver-version", "", "version of the driver (default "+gputest.DriverVersion+")")
+	command.Flags().StringVar(&spec.DriverVersion, "driver-version", "", "version of the driver (default "+catalog.DriverVersion+")")
 	command.Flags().StringVar(&spec.Kernel, "kernel", "", "release of the kernel")
 	command.Flags().BoolVar(&spec.Bare, "bare", false, "without a driver: insmod loads its modules")
 	return command
@@ -69,7 +69,7 @@ func machines() *cobra.Command {
 		Short: "List the machines of the catalogue",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			list, err := gputest.Machines()
+			list, err := catalog.Machines()
 			if err != nil {
 				return err
 			}

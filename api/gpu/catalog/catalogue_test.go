@@ -1,4 +1,4 @@
-package gputest
+package catalog_test
 
 import (
 	"testing"
@@ -6,6 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/catalog"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
 // TestGeometry compares the catalogue with totals that were counted in published dumps and not in its files: placements per
@@ -29,7 +31,7 @@ func TestGeometry(t *testing.T) {
 		"t4-16":         {},
 		"v100-16":       {},
 	}
-	models, err := Models()
+	models, err := catalog.Models()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +39,7 @@ func TestGeometry(t *testing.T) {
 		t.Errorf("catalogue has %d models, the table %d", len(models), len(tests))
 	}
 	for name, want := range tests {
-		g := Geometry(t, name)
+		g := gputest.Geometry(t, name)
 		placements := 0
 		for _, p := range g.Profiles() {
 			placements += len(g.Placements(p.ID))
@@ -58,7 +60,7 @@ func TestGeometry(t *testing.T) {
 // lists a smaller compute instance first.
 func TestSpan(t *testing.T) {
 	t.Parallel()
-	models, err := Models()
+	models, err := catalog.Models()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,11 +72,11 @@ func TestSpan(t *testing.T) {
 			}
 		}
 	}
-	b300, err := FindModel("b300-270")
+	b300, err := catalog.FindModel("b300-270")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Compute{{Enum: 0, ID: 0, Slices: 1, Multiprocessors: 18, Starts: []int{0}}, {Enum: 7, ID: 7, Slices: 1, Multiprocessors: 30, Starts: []int{0}}}
+	want := []catalog.Compute{{Enum: 0, ID: 0, Slices: 1, Multiprocessors: 18, Starts: []int{0}}, {Enum: 7, ID: 7, Slices: 1, Multiprocessors: 30, Starts: []int{0}}}
 	if diff := cmp.Diff(want, b300.Profiles[2].Compute); diff != "" {
 		t.Errorf("compute instances of 1g.67gb (-want +got):\n%s", diff)
 	}
@@ -83,12 +85,12 @@ func TestSpan(t *testing.T) {
 // TestMachines checks that every machine can be built and that both ends of a link report the same connection.
 func TestMachines(t *testing.T) {
 	t.Parallel()
-	machines, err := Machines()
+	machines, err := catalog.Machines()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range machines {
-		node := Node(t, m.Name)
+		node := gputest.Node(t, m.Name)
 		for i, g := range node.GPUs {
 			total := 0
 			for j, peer := range node.GPUs {
@@ -97,7 +99,7 @@ func TestMachines(t *testing.T) {
 				}
 				total += g.Links[j].NVLinks()
 			}
-			model, err := FindModel(m.GPUs[i].Model)
+			model, err := catalog.FindModel(m.GPUs[i].Model)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +122,7 @@ func TestTopology(t *testing.T) {
 		"dgx1":        {[]int{0, 0, 0, 0, 0, 0, 0, 0}, []gpu.Link{gpu.LinkSelf, gpu.NVLinks(1), gpu.NVLinks(1), gpu.NVLinks(2), gpu.NVLinks(2), gpu.LinkSystem, gpu.LinkSystem, gpu.LinkSystem}},
 	}
 	for machine, want := range tests {
-		node := Node(t, machine)
+		node := gputest.Node(t, machine)
 		if diff := cmp.Diff(want.islands, node.Islands()); diff != "" {
 			t.Errorf("%s: islands (-want +got):\n%s", machine, diff)
 		}
@@ -132,10 +134,10 @@ func TestTopology(t *testing.T) {
 
 func TestUnknownNames(t *testing.T) {
 	t.Parallel()
-	if _, err := FindModel("h100"); err == nil {
+	if _, err := catalog.FindModel("h100"); err == nil {
 		t.Error("FindModel accepted an unknown name")
 	}
-	if _, err := FindMachine("h100x3"); err == nil {
+	if _, err := catalog.FindMachine("h100x3"); err == nil {
 		t.Error("FindMachine accepted an unknown name")
 	}
 }

@@ -1,9 +1,9 @@
-// Package gputest is the catalogue of known GPU models and machines, for tests, the fake GPU and the benchmarks. No product
-// binary links it: at run time the geometry is read from NVML.
+// Package catalog is the catalogue of known GPU models and machines, for `tessera template`, tests, the fake GPU and the
+// benchmarks. The agent does not link it: on a node, the geometry is read from NVML.
 //
 // Values come from published nvidia-smi dumps of real hardware and NVIDIA's MIG user guide. Where a value is inferred, the
 // model's note states it.
-package gputest
+package catalog
 
 import (
 	"embed"

@@ -1,4 +1,4 @@
-package gputest
+package catalog
 
 import (
 	"crypto/sha1"
