@@ -11,7 +11,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
-MODULES      := . e2e/repo/tools e2e/repo/tools/actionlint e2e/repo/tools/crds e2e/tests/oracle e2e/tests/promql e2e/tests/upstream $(patsubst %/go.mod,%,$(wildcard e2e/env/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
+MODULES      := . e2e/repo/tools e2e/repo/tools/actionlint e2e/repo/tools/crds e2e/tests/autoscaler e2e/tests/oracle e2e/tests/promql e2e/tests/upstream $(patsubst %/go.mod,%,$(wildcard e2e/env/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
 LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/repo/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 # With -trimpath, the linter would get the cgo files of another clone from Go's build cache, and read sources where that clone was.
@@ -42,7 +42,7 @@ test-unit: ## unit and property tests and fuzz seeds, with -race where code is c
 	units="$(call UNIT,$(VERIFY))"; \
 	$(GO) test -race -timeout 20m $$($(GO) run ./e2e/repo/race $$units); \
 	$(GO) test -timeout 20m $$($(GO) run ./e2e/repo/race -plain $$units)
-	$(GO) -C e2e/tests/oracle test ./...
+	for module in autoscaler oracle; do $(GO) -C "e2e/tests/$$module" test ./...; done
 
 .PHONY: build
 build: ## the product's binaries, into bin/
@@ -159,13 +159,13 @@ verify-format:
 	[ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags crashtest ./cmd/...
-	for module in e2e/tests/oracle e2e/tests/promql e2e/tests/upstream; do $(GO) -C "$$module" vet ./...; done
+	for module in e2e/tests/autoscaler e2e/tests/oracle e2e/tests/promql e2e/tests/upstream; do $(GO) -C "$$module" vet ./...; done
 
 .PHONY: verify-lint
 verify-lint: $(LINT)
 	@echo "== lint"
 	$(RUN_LINT) ./...
-	for module in e2e/tests/oracle e2e/tests/promql; do (cd "$$module" && $(RUN_LINT) --config ../../../.golangci.yml ./...); done
+	for module in e2e/tests/autoscaler e2e/tests/oracle e2e/tests/promql; do (cd "$$module" && $(RUN_LINT) --config ../../../.golangci.yml ./...); done
 	$(GO) -C e2e/repo/tools/actionlint tool actionlint $(CURDIR)/.github/workflows/*.yaml
 	cd e2e/tests/upstream && $(RUN_LINT) --config ../../../.golangci.yml --enable-only '$(LIGHT)' ./...
 

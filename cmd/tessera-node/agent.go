@@ -93,7 +93,7 @@ type agent struct {
 // assemble creates the components and connects them. Once it has joined the node's agents, an older agent on the same node
 // stops leading.
 func assemble(ctx context.Context, c config, client clients) (_ *agent, err error) {
-	options, err := c.wire()
+	options, err := publish.Options(c.NodeConfigSpec)
 	if err != nil {
 		return nil, err
 	}

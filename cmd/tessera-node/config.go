@@ -12,7 +12,6 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/internal/host/modprobe"
 	"github.com/tessera-gpu/tessera/internal/host/smi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/devnode"
@@ -141,20 +140,6 @@ func (c config) nvidiaSMI() (smi.Program, error) {
 	}
 	library, err := c.roots().Library()
 	return smi.Program{Path: path, Library: library}, err
-}
-
-// wire returns the options of the published devices.
-func (c config) wire() (wire.Options, error) {
-	offer, err := c.Offer()
-	options := wire.Options{Driver: c.DriverName, Offer: offer, Full: c.Attributes == v1alpha1.Full, Evict: c.Health.Evict}
-	switch c.ConsumableShares {
-	case "":
-	case v1alpha1.ConsumableMemory:
-		options.Consumable = wire.ConsumeMemory
-	default:
-		options.Consumable = wire.ConsumeShares
-	}
-	return options, err
 }
 
 // rules returns the rules that judge signals.

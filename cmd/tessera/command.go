@@ -22,6 +22,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/quota"
 	"github.com/tessera-gpu/tessera/cmd/tessera/remediation"
 	"github.com/tessera-gpu/tessera/cmd/tessera/status"
+	"github.com/tessera-gpu/tessera/cmd/tessera/template"
 	"github.com/tessera-gpu/tessera/cmd/tessera/upgrade"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
 )
@@ -50,14 +51,14 @@ func command(program string) *cobra.Command {
 	root.SetUsageFunc(usage(root.UsageFunc()))
 	root.AddCommand(
 		gpus.Command(flags), claims.Command(flags), quota.Command(flags), status.Command(flags), doctor.Command(flags), explain.Command(flags),
-		upgrade.Command(flags), remediation.Command(flags), check.Command(), migrate.Command(), bundle.Command(flags), version.Command(flags),
+		upgrade.Command(flags), remediation.Command(flags), check.Command(), migrate.Command(), template.Command(), bundle.Command(flags), version.Command(flags),
 		optionsCommand())
 	return root
 }
 
 // isOffline reports whether the verb connects to no cluster.
 func isOffline(verb *cobra.Command) bool {
-	offline := []string{"check", "migrate", "options", "completion", "help"}
+	offline := []string{"check", "migrate", "template", "options", "completion", "help"}
 	return slices.Contains(offline, verb.Name()) || slices.Contains(offline, verb.Parent().Name())
 }
 
