@@ -21,7 +21,7 @@ const placeholder = "template"
 // unknownVersion stands for the version of a driver that is unknown.
 const unknownVersion = "0"
 
-// versions are what the caller knows of the node's driver; empty if unknown.
+// versions are those of the driver of the node; empty if they are unknown.
 type versions struct{ driver, cuda string }
 
 // validate returns an error that names the flag with an invalid version.
