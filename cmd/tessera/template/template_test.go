@@ -104,7 +104,7 @@ func TestTemplateMatchesNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			real, err := wire.Encode(node, options)
+			published, err := wire.Encode(node, options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func TestTemplateMatchesNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(anonymous(real, got.unknown), anonymous(got.pool, got.unknown)); diff != "" {
+			if diff := cmp.Diff(anonymous(published, got.unknown), anonymous(got.pool, got.unknown)); diff != "" {
 				t.Errorf("%s %s: template (-node +template):\n%s", name, m.Name, diff)
 			}
 			text, err := json.Marshal([]any{got.list(), got.dynamicResources()})

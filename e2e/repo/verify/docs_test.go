@@ -25,7 +25,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/quota"
 	"github.com/tessera-gpu/tessera/cmd/tessera/remediation"
 	clistatus "github.com/tessera-gpu/tessera/cmd/tessera/status"
-	"github.com/tessera-gpu/tessera/cmd/tessera/template"
+	clitemplate "github.com/tessera-gpu/tessera/cmd/tessera/template"
 	"github.com/tessera-gpu/tessera/cmd/tessera/upgrade"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
 	"github.com/tessera-gpu/tessera/installer/crds"
@@ -221,7 +221,7 @@ func understand(line string) error {
 	flags.Add(top.PersistentFlags())
 	top.AddCommand(
 		gpus.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags),
-		check.Command(), migrate.Command(), template.Command(), upgrade.Command(flags), remediation.Command(flags), clistatus.Command(flags), quota.Command(flags), bundle.Command(flags), version.Command(flags))
+		check.Command(), migrate.Command(), clitemplate.Command(), upgrade.Command(flags), remediation.Command(flags), clistatus.Command(flags), quota.Command(flags), bundle.Command(flags), version.Command(flags))
 	top.AddCommand(&cobra.Command{Use: "options"})
 	args := strings.Fields(line)[1:]
 	verb, rest, err := top.Find(args)

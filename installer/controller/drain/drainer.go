@@ -61,15 +61,11 @@ func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainS
 			drain.Leaving = append(drain.Leaving, key.String())
 			continue
 		}
-		if !began.IsZero() && pod.CreationTimestamp.After(began) && users.Claimed[key].Before(began) {
-			settled := began.Add(settling)
-			if !pod.CreationTimestamp.Time.Before(settled) {
+		if blocks, settles := replacement(pod, users.Claimed[key], began, now); blocks || settles {
+			if blocks {
 				drain.Blocked = append(drain.Blocked, phase.BlockedPod{Name: key.String(), Reason: replaces})
-				continue
 			}
-			if now.Before(settled) {
-				continue
-			}
+			continue
 		}
 		if waited.Matches(labels.Set(pod.Labels)) {
 			drain.Waited = append(drain.Waited, key.String())
@@ -86,6 +82,17 @@ func (d *Drainer) Inspect(ctx context.Context, users Users, spec v1alpha1.DrainS
 // again after each eviction. The agent refuses to prepare the claim, unless the evicted pod is still ending: then kubelet starts the replacement with the
 // claim that is prepared.
 const settling = 10 * time.Second
+
+// replacement reports whether the pod replaces one that was evicted since the drain began, and whether it blocks the drain or may leave the devices until the
+// settling time is over. claimed is when its claim was created.
+func replacement(pod *corev1.Pod, claimed, began, now time.Time) (blocks, settles bool) {
+	if began.IsZero() || !pod.CreationTimestamp.After(began) || !claimed.Before(began) {
+		return false, false
+	}
+	settled := began.Add(settling)
+	blocks = !pod.CreationTimestamp.Time.Before(settled)
+	return blocks, !blocks && now.Before(settled)
+}
 
 // replaces is why a pod that replaces an evicted one is not evicted.
 const replaces = "it replaces an evicted pod, and its claim stays allocated while pods use it; scale its controller down, or use a ResourceClaimTemplate"
