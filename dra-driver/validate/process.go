@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tessera-gpu/tessera/dra-driver/cuda"
+	hostcommand "github.com/tessera-gpu/tessera/internal/host/command"
 )
 
 // deviceTimeout bounds the computation on one device. Without persistence mode a GPU takes seconds to initialize; a computation that hangs in the
@@ -29,7 +30,7 @@ func InProcess(program string, args ...string) func(ctx context.Context, uuid st
 		command.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+uuid, "CUDA_CACHE_DISABLE=1")
 		var stdout, stderr bytes.Buffer
 		command.Stdout, command.Stderr = &stdout, &stderr
-		command.WaitDelay = time.Second
+		command.WaitDelay = hostcommand.OutputDelay
 		err := command.Run()
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("CUDA did not return within %v", deviceTimeout)

@@ -224,3 +224,11 @@ func TestProcessErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestOutputStaysOpen checks a computing process that succeeds while another process has its output open, as on a busy machine a process that is being started.
+func TestOutputStaysOpen(t *testing.T) {
+	t.Parallel()
+	if failure, err := InProcess("sh", "-c", "sleep 2 &")(t.Context(), "GPU-1"); failure != nil || err != nil {
+		t.Errorf("failure %v, error %v", failure, err)
+	}
+}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	hostcommand "github.com/tessera-gpu/tessera/internal/host/command"
 )
 
 // Program is the driver's nvidia-cuda-mps-control as this process can run it. Paths are those of this process's mount
@@ -176,7 +178,7 @@ func (d *control) call(ctx context.Context, input string, arguments ...string) (
 	cmd := exec.CommandContext(ctx, d.program, arguments...)
 	cmd.Env = d.env
 	cmd.Stdin = strings.NewReader(input)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = hostcommand.OutputDelay
 	output, err := cmd.CombinedOutput()
 	answer := strings.TrimSpace(string(output))
 	if err != nil {

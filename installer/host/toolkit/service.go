@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/cri"
+	hostcommand "github.com/tessera-gpu/tessera/internal/host/command"
 )
 
 // Service is a runtime that the host's service manager manages.
@@ -39,7 +39,7 @@ func (s Service) Restart(ctx context.Context) error {
 		return err
 	}
 	command := exec.CommandContext(ctx, program, s.Command[1:]...)
-	command.WaitDelay = time.Second
+	command.WaitDelay = hostcommand.OutputDelay
 	command.Dir = "/"
 	// systemctl connects to the service manager with a socket in the host's root, and ignores requests if it detects a chroot.
 	command.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_IGNORE_CHROOT=1"}

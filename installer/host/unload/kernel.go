@@ -9,12 +9,12 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/survey"
+	hostcommand "github.com/tessera-gpu/tessera/internal/host/command"
 )
 
 // Linux is the kernel of this process.
@@ -47,7 +47,7 @@ func (s Simulated) Loaded() ([]survey.Module, error) { return survey.Modules(s.R
 // Remove removes a module.
 func (s Simulated) Remove(ctx context.Context, module string) error {
 	command := exec.CommandContext(ctx, s.Program, "rmmod", module)
-	command.WaitDelay = time.Second
+	command.WaitDelay = hostcommand.OutputDelay
 	output, err := command.CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == int(unix.EBUSY) {

@@ -9,9 +9,10 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
-	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
+
+	hostcommand "github.com/tessera-gpu/tessera/internal/host/command"
 )
 
 // ErrNoProgram means that no root has the program modprobe.
@@ -37,7 +38,7 @@ func load(ctx context.Context, root, module string) error {
 		return err
 	}
 	command := exec.CommandContext(ctx, program, module)
-	command.WaitDelay = time.Second
+	command.WaitDelay = hostcommand.OutputDelay
 	command.Dir = "/"
 	if root != "/" {
 		command.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
