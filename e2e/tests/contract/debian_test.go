@@ -246,8 +246,8 @@ func doOf(steps []contract.Step) []string {
 // TestDebianDriverCompilesWithTheNodesHeaders: an image without modules compiles those of the type that the policy selects, without packages of the archive.
 func TestDebianDriverCompilesWithTheNodesHeaders(t *testing.T) {
 	d := newDebian(t, map[string]string{
-		"usr/src/linux-headers-" + debianKernel + "/Makefile": "", "usr/src/linux-headers-6.1.0-56-common/Makefile": "", "usr/lib/linux-kbuild-6.1/scripts/": "",
-		".superseded": "",
+		"usr/src/linux-headers-" + debianKernel + "/Makefile": "include /usr/src/linux-headers-6.1.0-56-common/Makefile\n",
+		"usr/src/linux-headers-6.1.0-56-common/Makefile":      "", "usr/lib/linux-kbuild-6.1/scripts/": "", ".superseded": "",
 	})
 	d.add(sources("nvidia-current-open"))
 	d.spec.KernelModuleType = v1alpha1.ModulesOpen
@@ -262,6 +262,9 @@ func TestDebianDriverCompilesWithTheNodesHeaders(t *testing.T) {
 		if text, err := pod.Exec(container, "ls", path); err != nil {
 			t.Errorf("%s: %v: %s", path, err, text)
 		}
+	}
+	if text, err := pod.Exec(container, "find", "/usr/src", "/usr/lib/linux-kbuild-6.1", "-type", "l"); err != nil || strings.Contains(text, "linux-") {
+		t.Errorf("%v: make has no name for a folder outside of the root: %s", err, text)
 	}
 }
 
