@@ -15,10 +15,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// placeholder begins or is what stands for a value that only a node has.
+// placeholder is a part of every placeholder of a text that only a node has.
 const placeholder = "template"
 
-// unknownVersion stands for the version of a driver that is unknown.
+// unknownVersion is the placeholder of a version.
 const unknownVersion = "0"
 
 // versions are those of the driver of the node; empty if they are unknown.

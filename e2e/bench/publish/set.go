@@ -11,6 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/dra-driver/publish"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
@@ -43,8 +44,9 @@ func ours(name string, kib, heap float64, attributes v1alpha1.AttributeSet) set 
 
 // options are those of an agent with the defaults: every shape.
 func options(attributes v1alpha1.AttributeSet) (wire.Options, error) {
-	offer, err := v1alpha1.Default().Offer()
-	return wire.Options{Driver: harness.Driver, Offer: offer, Full: attributes == v1alpha1.Full}, err
+	config := v1alpha1.Default().NodeConfigSpec
+	config.DriverName, config.Attributes = harness.Driver, attributes
+	return publish.Options(config)
 }
 
 // objects returns the set of the node as the API server gets it.

@@ -87,15 +87,11 @@ func heals() {
 
 	It("evicts no pod that replaces an evicted one on the GPU that is drained, names it, and resets the GPU once its controller is scaled down", func(ctx context.Context) {
 		act(ctx, 1)
-		r := newRoom(ctx)
-		r.claim(ctx, "gpu", wholeClass)
-		spec := r.spec(hopper, "gpu")
-		// The pods end after their replacements have started: kubelet keeps the claim prepared, and the agent is not requested to prepare it.
-		spec.TerminationGracePeriodSeconds = new(int64(20))
-		spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 15}}}
-		r.deploy(ctx, "user", spec)
-		pod := r.awaitRunning(ctx, "user", hopper)
-		index := r.gpuOf(ctx, hopper, pod.Name)
+		r, _, index := gpuUser(ctx, "user", func(spec *corev1.PodSpec) {
+			// The pods end after their replacements have started: kubelet keeps the claim prepared, and the agent is not requested to prepare it.
+			spec.TerminationGracePeriodSeconds = new(int64(20))
+			spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 15}}}
+		})
 
 		fallIll(hopper, index)
 		Eventually(ctx, func(ctx context.Context) (string, error) { return remedies(ctx, hopper) }).
@@ -163,12 +159,16 @@ func act(ctx context.Context, atOnce int32) {
 	})
 }
 
-// gpuUser runs a Deployment with one pod, which has a whole GPU by a named claim, and returns its room, the pod and the GPU's index on the node.
-func gpuUser(ctx context.Context, app string) (room, *corev1.Pod, int) {
+// gpuUser runs a Deployment with one pod, which has a whole GPU by a named claim and the changes, and returns its room, the pod and the GPU's index on the node.
+func gpuUser(ctx context.Context, app string, changes ...func(*corev1.PodSpec)) (room, *corev1.Pod, int) {
 	GinkgoHelper()
 	r := newRoom(ctx)
 	r.claim(ctx, "gpu", wholeClass)
-	r.deploy(ctx, app, r.spec(hopper, "gpu"))
+	spec := r.spec(hopper, "gpu")
+	for _, change := range changes {
+		change(&spec)
+	}
+	r.deploy(ctx, app, spec)
 	pod := r.awaitRunning(ctx, app, hopper)
 	return r, pod, r.gpuOf(ctx, hopper, pod.Name)
 }
