@@ -11,7 +11,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
-MODULES      := . e2e/repo/tools e2e/repo/tools/actionlint e2e/repo/tools/crds e2e/tests/autoscaler e2e/tests/oracle e2e/tests/promql e2e/tests/upstream $(patsubst %/go.mod,%,$(wildcard e2e/env/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
+MODULES      := . e2e/repo/tools e2e/repo/tools/actionlint e2e/repo/tools/cosign e2e/repo/tools/crds e2e/repo/tools/cyclonedx e2e/tests/autoscaler e2e/tests/oracle e2e/tests/promql e2e/tests/upstream $(patsubst %/go.mod,%,$(wildcard e2e/env/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
 LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/repo/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 # With -trimpath, the linter would get the cgo files of another clone from Go's build cache, and read sources where that clone was.
@@ -19,6 +19,8 @@ RUN_LINT     := GOFLAGS='$(filter-out -trimpath,$(GOFLAGS))' $(LINT) run --allow
 # The linters that do not load imported packages: e2e/tests/upstream imports the whole API server, 6 GB.
 LIGHT        := cyclop,depguard,errorlint,exhaustive,forcetypeassert,funlen,godot,importas,ineffassign,revive
 GINKGO       := $(CACHE)/tools/ginkgo-$(shell awk '$$1 == "github.com/onsi/ginkgo/v2" {print $$2}' go.mod)
+SBOM         := $(CACHE)/tools/cyclonedx-gomod-$(shell awk '/cyclonedx-gomod v/ {print $$2}' e2e/repo/tools/cyclonedx/go.mod)
+COSIGN       := $(CACHE)/tools/cosign-$(shell awk '/cosign\/v2 v/ {print $$2}' e2e/repo/tools/cosign/go.mod)
 SPECS        := $(GINKGO) run -v --no-color --keep-going
 FUZZTIME     ?= 30s
 
@@ -26,9 +28,10 @@ FUZZTIME     ?= 30s
 INTEGRATION := ./e2e/tests/agent ./e2e/tests/contract ./e2e/tests/installer ./e2e/tests/installer/lifecycle ./e2e/env/lab ./e2e/tests/scheduler
 # NVIDIA's files are not in the repository: only test-contract runs this package.
 CONTRACT    := ./e2e/tests/contract/nvidia
+RELEASE     := ./e2e/tests/release
 SUITE       := ./e2e/tests/suite ./e2e/tests/installation ./e2e/tests/vm
 VERIFY      := ./e2e/repo/verify ./e2e/repo/verify/dialect
-UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE) $(CONTRACT) $(1)))
+UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE) $(CONTRACT) $(RELEASE) $(1)))
 
 ##@ Daily
 
@@ -183,6 +186,16 @@ $(LINT):
 	mkdir -p $(@D)
 	$(GO) -C e2e/repo/tools build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
+$(SBOM):
+	@echo "building $(@F), once"
+	mkdir -p $(@D)
+	$(GO) -C e2e/repo/tools/cyclonedx build -o $@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+
+$(COSIGN):
+	@echo "building $(@F), once"
+	mkdir -p $(@D)
+	$(GO) -C e2e/repo/tools/cosign build -o $@ github.com/sigstore/cosign/v2/cmd/cosign
+
 ##@ A cluster on this machine
 
 .PHONY: demo
@@ -280,6 +293,28 @@ push: ## build the images, push them, write values and overlay into bin/deploy: 
 	@[ -n "$(REGISTRY)" ] || { echo "name the registry: make push REGISTRY=registry.example.com/tessera TAG=v1"; exit 2; }
 	$(GO) run ./deployments/images -push $(REGISTRY) -tag $(or $(TAG),dev)
 
+##@ Releases
+
+OUT       ?= dist
+PUBLISHED := ghcr.io/tessera-gpu/tessera
+
+.PHONY: release
+release: $(SBOM) ## all files of a release, into OUT: VERSION=v0.1.0 [OUT=dist] [REGISTRY=ghcr.io/tessera-gpu/tessera]
+	@[ -n "$(VERSION)" ] || { echo "name the version: make release VERSION=v0.1.0"; exit 2; }
+	$(GO) run ./deployments/release -version '$(VERSION)' -out '$(OUT)' -registry '$(or $(REGISTRY),$(PUBLISHED))' -cyclonedx-gomod '$(SBOM)'
+
+# With a key, cosign works offline; without one, it gets a certificate for the account that runs it, and publishes the signature in the transparency log.
+.PHONY: release-publish
+release-publish: $(COSIGN) ## push the images and the chart of the release in OUT and sign them and SHA256SUMS: [KEY=cosign.key]
+	$(GO) run ./deployments/release -publish '$(OUT)'
+	flags='--yes $(if $(KEY),--key $(KEY) --tlog-upload=false)'; \
+	$(COSIGN) sign-blob $$flags --bundle '$(OUT)/SHA256SUMS.bundle' '$(OUT)/SHA256SUMS'; \
+	sed 's/:[^:@]*@/@/' '$(OUT)/references.txt' | xargs -n 1 $(COSIGN) sign $$flags --recursive
+
+.PHONY: test-release
+test-release: $(SBOM) $(COSIGN) ## a release of the last commit, made twice: equal files, programs for arm64 in an emulator, signatures, the chart from a registry, go install
+	COSIGN='$(COSIGN)' $(GO) test -count=1 -v -timeout 90m $(RELEASE)
+
 ##@ Other
 
 .PHONY: generate
@@ -288,7 +323,7 @@ generate: ## write the generated files
 
 .PHONY: clean
 clean: ## remove build outputs in the tree; the cache stays
-	rm -rf bin
+	rm -rf bin dist
 
 .PHONY: help
 help: ## this list

@@ -17,6 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller"
 	"github.com/tessera-gpu/tessera/installer/crds"
 	"github.com/tessera-gpu/tessera/installer/render"
+	"github.com/tessera-gpu/tessera/internal/version"
 )
 
 // options are the values of the flags.
@@ -50,19 +51,19 @@ func command() *cobra.Command {
 	cmd.AddCommand(crdsCommand(o), cleanupCommand(o), &cobra.Command{
 		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version(debug.ReadBuildInfo()))
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText(debug.ReadBuildInfo()))
 			return err
 		},
 	})
 	return cmd
 }
 
-// version returns the module version and the Go version from the build information.
-func version(info *debug.BuildInfo, ok bool) string {
+// versionText returns the version and the Go version from the build information.
+func versionText(info *debug.BuildInfo, ok bool) string {
 	if !ok {
 		return "tessera-installer unknown"
 	}
-	return fmt.Sprintf("tessera-installer %s %s", info.Main.Version, info.GoVersion)
+	return fmt.Sprintf("tessera-installer %s %s", version.Release(info), info.GoVersion)
 }
 
 // access returns the client configuration.

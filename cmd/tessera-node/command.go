@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tessera-gpu/tessera/internal/scrape"
+	"github.com/tessera-gpu/tessera/internal/version"
 )
 
 // command returns the command line. Without a subcommand the agent runs.
@@ -105,13 +106,13 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
 			return err
 		},
 	}
 }
 
-// build is the build information that the Go toolchain recorded; its fields can be empty.
+// build is the build information of the program; its fields can be empty.
 type build struct{ version, revision, toolchain string }
 
 func buildInfo() build {
@@ -119,17 +120,11 @@ func buildInfo() build {
 	if !ok {
 		return build{version: "unknown"}
 	}
-	b := build{version: info.Main.Version, toolchain: info.GoVersion}
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			b.revision = setting.Value
-		}
-	}
-	return b
+	return build{version: version.Release(info), revision: version.Revision(info), toolchain: info.GoVersion}
 }
 
-// version returns the version as text for the output.
-func version() string {
+// versionText returns the version as text for the output.
+func versionText() string {
 	b := buildInfo()
 	return strings.TrimSpace(b.version + " " + b.toolchain)
 }

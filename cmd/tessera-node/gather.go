@@ -27,5 +27,5 @@ func gather(ctx context.Context, c config) (facts, error) {
 		return facts{}, err
 	}
 	node.Name = c.node
-	return facts{Tessera: version(), Node: node}, nil
+	return facts{Tessera: versionText(), Node: node}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 
+	"github.com/tessera-gpu/tessera/internal/version"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
 )
 
@@ -26,7 +27,7 @@ of one, that leave the most for the pods to come. Flags and configuration file a
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flag("version").Value.String() == "true" {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version(debug.ReadBuildInfo()))
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText(debug.ReadBuildInfo()))
 			return err
 		}
 		if cmd.Flag("config").Value.String() == "" {
@@ -52,8 +53,8 @@ func endIfHung(ctx context.Context, awaitHang func(context.Context) error) {
 var errNoConfig = errors.New("--config is not set, and without it the plugin " + plugin.Name +
 	" is in no profile; use one of the files config.yaml in deployments/scheduler")
 
-// version is what the Go toolchain recorded, of us and of the scheduler that is inside.
-func version(info *debug.BuildInfo, ok bool) string {
+// versionText returns the versions of the program and of the kube-scheduler that it contains.
+func versionText(info *debug.BuildInfo, ok bool) string {
 	if !ok {
 		return "tessera-scheduler unknown"
 	}
@@ -63,5 +64,5 @@ func version(info *debug.BuildInfo, ok bool) string {
 			kubernetes = module.Version
 		}
 	}
-	return fmt.Sprintf("tessera-scheduler %s %s, kube-scheduler %s", info.Main.Version, info.GoVersion, kubernetes)
+	return fmt.Sprintf("tessera-scheduler %s %s, kube-scheduler %s", version.Release(info), info.GoVersion, kubernetes)
 }

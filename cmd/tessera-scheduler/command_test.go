@@ -21,7 +21,7 @@ func TestVersionNamesBothSchedulers(t *testing.T) {
 	info := &debug.BuildInfo{GoVersion: "go1.26", Main: debug.Module{Version: "v1.2.3"}, Deps: []*debug.Module{
 		{Path: "k8s.io/api", Version: "v0.37.2"}, {Path: "k8s.io/kubernetes", Version: "v1.37.0"},
 	}}
-	if got, want := version(info, true), "tessera-scheduler v1.2.3 go1.26, kube-scheduler v1.37.0"; got != want {
+	if got, want := versionText(info, true), "tessera-scheduler v1.2.3 go1.26, kube-scheduler v1.37.0"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	cmd := command()

@@ -47,6 +47,9 @@ func run(ctx context.Context, arguments []string) error {
 		return fmt.Errorf("create a folder for programs: %w", err)
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // a leftover is harmless
+	if to.Registry != "" {
+		programs.Target.Version = to.Tag
+	}
 	if programs, err = programs.CompleteAll(ctx, ".", folder); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+	"github.com/tessera-gpu/tessera/internal/version"
 )
 
 // Versions is the output of the verb.
@@ -39,13 +40,13 @@ type Component struct {
 	Ready   int    `json:"ready"`
 }
 
-// ClientVersion returns the version that the Go toolchain recorded in the program.
+// ClientVersion returns the version of this program and of the Go toolchain.
 func ClientVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
 	}
-	return info.Main.Version + " " + info.GoVersion
+	return version.Release(info) + " " + info.GoVersion
 }
 
 // Command returns the verb.

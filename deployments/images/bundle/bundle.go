@@ -3,10 +3,8 @@ package bundle
 
 import (
 	"context"
-	"fmt"
 	"maps"
-	"os"
-	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -31,7 +29,7 @@ type Base struct {
 
 // NewBase reads the base from the host.
 func NewBase(ctx context.Context) (Base, error) {
-	glibc, err := userland.HostGlibc(ctx)
+	glibc, err := userland.Glibc(ctx, runtime.GOARCH)
 	if err != nil {
 		return Base{}, err
 	}
@@ -61,6 +59,7 @@ func Static(ctx context.Context, name string) (oci.Image, error) {
 
 // Programs are the host's paths of what goes into the product's images.
 type Programs struct {
+	Target    Target // of all programs
 	Node      string // tessera-node, linked against the C library
 	Hook      string // tessera-hook, static
 	Scheduler string // tessera-scheduler, static; without it there is no image of the scheduler
@@ -71,13 +70,13 @@ type Programs struct {
 func (p Programs) CompleteAll(ctx context.Context, source, folder string) (Programs, error) {
 	if p.Scheduler == "" {
 		p.Scheduler = filepath.Join(folder, "tessera-scheduler")
-		if err := compile(ctx, source, "./cmd/tessera-scheduler", p.Scheduler, "CGO_ENABLED=0"); err != nil {
+		if err := p.Target.Compile(ctx, source, "./cmd/tessera-scheduler", p.Scheduler); err != nil {
 			return Programs{}, err
 		}
 	}
 	if p.Installer == "" {
 		p.Installer = filepath.Join(folder, "tessera-installer")
-		if err := compile(ctx, source, "./cmd/tessera-installer", p.Installer, "CGO_ENABLED=0"); err != nil {
+		if err := p.Target.Compile(ctx, source, "./cmd/tessera-installer", p.Installer); err != nil {
 			return Programs{}, err
 		}
 	}
@@ -88,38 +87,33 @@ func (p Programs) CompleteAll(ctx context.Context, source, folder string) (Progr
 func (p Programs) Complete(ctx context.Context, source, folder string) (Programs, error) {
 	if p.Node == "" {
 		p.Node = filepath.Join(folder, "tessera-node")
-		if err := compile(ctx, source, "./cmd/tessera-node", p.Node, "CGO_ENABLED=1"); err != nil { // NVML is reached by dlopen
+		if err := p.Target.compileWithC(ctx, source, "./cmd/tessera-node", p.Node); err != nil { // NVML is reached by dlopen
 			return Programs{}, err
 		}
 	}
 	if p.Hook == "" {
 		p.Hook = filepath.Join(folder, "tessera-hook")
-		if err := compile(ctx, source, "./cmd/tessera-hook", p.Hook, "CGO_ENABLED=0"); err != nil {
+		if err := p.Target.Compile(ctx, source, "./cmd/tessera-hook", p.Hook); err != nil {
 			return Programs{}, err
 		}
 	}
 	return p, nil
 }
 
-func compile(ctx context.Context, source, pkg, out, cgo string) error {
-	// The tag leaves gRPC's tracing pages out, and with them a third of the agent's size in memory.
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-o", out, pkg)
-	cmd.Dir = source
-	cmd.Env = append(os.Environ(), cgo)
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", pkg, err, output)
+// Node returns a recipe of the agent's image: the C library, without a shell.
+func Node(ctx context.Context, programs Programs) (oci.Image, error) {
+	glibc, err := userland.Glibc(ctx, programs.Target.architecture())
+	if err != nil {
+		return oci.Image{}, err
 	}
-	return nil
-}
-
-// Node returns a recipe of the agent's image.
-func (b Base) Node(programs Programs) oci.Image {
-	agent := b.Image(NodeImage,
-		oci.File{Path: "/usr/bin/tessera-node", Source: programs.Node},
-		oci.File{Path: "/usr/bin/tessera-hook", Source: programs.Hook},
-	)
-	agent.Entrypoint = []string{"/usr/bin/tessera-node"}
-	return agent
+	return programs.image(oci.Image{
+		Name: NodeImage, Entrypoint: []string{"/usr/bin/tessera-node"}, Env: []string{searchPath},
+		Layers: [][]oci.File{append(glibc.Files, userland.Accounts()...), {
+			{Path: "/usr/bin/tessera-node", Source: programs.Node},
+			{Path: "/usr/bin/tessera-hook", Source: programs.Hook},
+		}},
+		Labels: map[string]string{userland.LibcLabel: glibc.Version},
+	}, "Node agent of Tessera: publishes GPUs and prepares claims"), nil
 }
 
 // Scheduler returns a recipe of the scheduler's image, which holds nothing else. Its label KubernetesLabel has the minor version of Kubernetes from which
@@ -129,24 +123,56 @@ func Scheduler(programs Programs) (oci.Image, error) {
 	if err != nil {
 		return oci.Image{}, err
 	}
-	return oci.Image{
-		Name: SchedulerImage, Architecture: runtime.GOARCH, Entrypoint: []string{"/usr/bin/tessera-scheduler"},
+	return programs.image(oci.Image{
+		Name: SchedulerImage, Entrypoint: []string{"/usr/bin/tessera-scheduler"},
 		Layers: [][]oci.File{{{Path: "/usr/bin/tessera-scheduler", Source: programs.Scheduler}}},
 		Labels: map[string]string{KubernetesLabel: minor},
-	}, nil
+	}, "kube-scheduler with the plugin of Tessera"), nil
 }
 
 // Installer returns a recipe of the installer's image, which holds nothing else.
 func Installer(programs Programs) oci.Image {
-	return oci.Image{
-		Name: InstallerImage, Architecture: runtime.GOARCH, Entrypoint: []string{"/usr/bin/tessera-installer"},
+	return programs.image(oci.Image{
+		Name: InstallerImage, Entrypoint: []string{"/usr/bin/tessera-installer"},
 		Layers: [][]oci.File{{{Path: "/usr/bin/tessera-installer", Source: programs.Installer}}},
+		Labels: map[string]string{},
+	}, "Installer of Tessera: drivers, node agents and other operands")
+}
+
+// image adds the architecture and the labels that registries show. The title is the last part of the name.
+func (p Programs) image(image oci.Image, description string) oci.Image {
+	image.Architecture = p.Target.architecture()
+	labels := map[string]string{
+		"title": "tessera-" + path.Base(repository(image.Name)), "description": description, "source": Source, "licenses": "Apache-2.0",
+		"version": p.Target.Version, "revision": p.Target.Revision,
 	}
+	for name, value := range labels {
+		if value != "" {
+			image.Labels[oci.LabelPrefix+name] = value
+		}
+	}
+	return image
+}
+
+// Source is the repository of the product.
+const Source = "https://github.com/tessera-gpu/tessera"
+
+// Images returns the recipes of all images of the product, the agent's first.
+func Images(ctx context.Context, programs Programs) ([]oci.Image, error) {
+	node, err := Node(ctx, programs)
+	if err != nil {
+		return nil, err
+	}
+	scheduler, err := Scheduler(programs)
+	if err != nil {
+		return nil, err
+	}
+	return []oci.Image{node, scheduler, Installer(programs)}, nil
 }
 
 // Write builds all images that there are programs for and writes one archive each into a folder; it returns their paths, the agent's first.
 func Write(ctx context.Context, folder string, programs Programs) ([]string, error) {
-	base, err := NewBase(ctx)
+	node, err := Node(ctx, programs)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +180,7 @@ func Write(ctx context.Context, folder string, programs Programs) ([]string, err
 		file  string
 		image oci.Image
 	}
-	entries := []entry{{"node.tar", base.Node(programs)}}
+	entries := []entry{{"node.tar", node}}
 	if programs.Scheduler != "" {
 		scheduler, err := Scheduler(programs)
 		if err != nil {

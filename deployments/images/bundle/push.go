@@ -28,17 +28,13 @@ const ValuesFile = "values.yaml"
 
 // Push builds the product's images, pushes them and writes the overlay. It returns the images by digest.
 func Push(ctx context.Context, programs Programs, to Destination) ([]string, error) {
-	base, err := NewBase(ctx)
-	if err != nil {
-		return nil, err
-	}
-	scheduler, err := Scheduler(programs)
+	images, err := Images(ctx, programs)
 	if err != nil {
 		return nil, err
 	}
 	var pushed []pushedImage
 	var references []string
-	for _, image := range []oci.Image{base.Node(programs), scheduler, Installer(programs)} {
+	for _, image := range images {
 		one := pushedImage{name: path.Base(repository(image.Name)), kubernetes: image.Labels[KubernetesLabel]}
 		reference, err := oci.Push(ctx, strings.TrimSuffix(to.Registry, "/")+"/"+one.name+":"+to.tag(one), image)
 		if err != nil {

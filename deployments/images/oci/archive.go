@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -27,17 +29,87 @@ const (
 // The layers are not compressed: archives are for this machine, and compression is most of the time of building and importing them.
 // The file appears whole or not at all.
 func WriteArchive(target string, images ...Image) error {
-	index := v1.ImageIndex(empty.Index)
+	var manifests []mutate.IndexAddendum
 	for _, image := range images {
 		built, err := image.Build(false)
 		if err != nil {
 			return err
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{
-			Add:        built,
-			Descriptor: v1.Descriptor{Annotations: map[string]string{imageName: image.Name, refName: image.Name}},
-		})
+		manifests = append(manifests, named(image.Name, built))
 	}
+	return writeLayout(target, manifests)
+}
+
+// WriteIndexes writes indexes of images, by their references, like WriteArchive.
+func WriteIndexes(target string, indexes map[string]v1.ImageIndex) error {
+	var manifests []mutate.IndexAddendum
+	for _, reference := range slices.Sorted(maps.Keys(indexes)) {
+		manifests = append(manifests, named(reference, indexes[reference]))
+	}
+	return writeLayout(target, manifests)
+}
+
+// ReadIndexes reads the indexes of an archive by their references. It unpacks the archive into the folder, from which the indexes are read when they are used.
+func ReadIndexes(archive, folder string) (map[string]v1.ImageIndex, error) {
+	file, err := os.Open(archive)
+	if err != nil {
+		return nil, fmt.Errorf("read images: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	if err := unpack(tar.NewReader(file), folder); err != nil {
+		return nil, fmt.Errorf("read images from %s: %w", archive, err)
+	}
+	all, err := layout.ImageIndexFromPath(folder)
+	if err != nil {
+		return nil, fmt.Errorf("read images from %s: %w", archive, err)
+	}
+	manifest, err := all.IndexManifest()
+	if err != nil {
+		return nil, fmt.Errorf("read images from %s: %w", archive, err)
+	}
+	indexes := map[string]v1.ImageIndex{}
+	for _, descriptor := range manifest.Manifests {
+		if indexes[descriptor.Annotations[refName]], err = all.ImageIndex(descriptor.Digest); err != nil {
+			return nil, fmt.Errorf("read images from %s: %w", archive, err)
+		}
+	}
+	return indexes, nil
+}
+
+// unpack writes regular files below a folder, which no name of the archive can leave.
+func unpack(reader *tar.Reader, folder string) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // only its descriptor
+	for {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := root.MkdirAll(filepath.Dir(header.Name), 0o755); err != nil {
+			return err
+		}
+		file, err := root.Create(header.Name)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(file, reader)
+		if err := errors.Join(err, file.Close()); err != nil {
+			return err
+		}
+	}
+}
+
+func named(name string, manifest mutate.Appendable) mutate.IndexAddendum {
+	return mutate.IndexAddendum{Add: manifest, Descriptor: v1.Descriptor{Annotations: map[string]string{imageName: name, refName: name}}}
+}
+
+func writeLayout(target string, manifests []mutate.IndexAddendum) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return fmt.Errorf("write images to %s: %w", target, err)
 	}
@@ -46,7 +118,7 @@ func WriteArchive(target string, images ...Image) error {
 		return fmt.Errorf("write images to %s: %w", target, err)
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // a leftover is harmless
-	if _, err := layout.Write(folder, index); err != nil {
+	if _, err := layout.Write(folder, mutate.AppendManifests(empty.Index, manifests...)); err != nil {
 		return fmt.Errorf("write images to %s: %w", target, err)
 	}
 	if err := pack(folder, target); err != nil {

@@ -13,6 +13,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -43,7 +44,12 @@ type Image struct {
 	Entrypoint []string
 	Env        []string
 	Labels     map[string]string
+	// Created is the time that the image has; none if zero.
+	Created time.Time
 }
+
+// LabelPrefix is the prefix of the labels and annotations that the specification of OCI images defines.
+const LabelPrefix = "org.opencontainers.image."
 
 // Build reads the files and makes the image. Its layers are compressed with gzip, or not at all.
 func (i Image) Build(compress bool) (v1.Image, error) {
@@ -62,7 +68,7 @@ func (i Image) Build(compress bool) (v1.Image, error) {
 		return nil, fmt.Errorf("build image %s: %w", i.Name, err)
 	}
 	file = file.DeepCopy()
-	file.OS, file.Architecture = "linux", i.Architecture
+	file.OS, file.Architecture, file.Created = "linux", i.Architecture, v1.Time{Time: i.Created}
 	file.Config = v1.Config{Entrypoint: i.Entrypoint, Env: i.Env, Labels: i.Labels}
 	image, err = mutate.ConfigFile(image, file)
 	if err != nil {

@@ -1,5 +1,5 @@
 // Command generate writes the generated files of deployments/ and docs/: a DeviceClass for every MIG profile of the catalogue, the admission policy
-// for parameters, the component with NVIDIA's driver name, the chart's copies of the manifests, the lists of examples, and docs/reference.md,
+// for parameters, the component with NVIDIA's driver name, the chart's copies of the manifests and its README, the lists of examples, and docs/reference.md,
 // docs/installer-api.md, docs/health-xids.md and docs/support.md.
 //
 //go:generate go run . ../../..
@@ -74,6 +74,13 @@ func run(repository string) error {
 		return err
 	}
 	if err := write(deployments, map[string]string{"nvidia/kustomization.yaml": component}); err != nil {
+		return err
+	}
+	readme, err := renderChartReadme(deployments)
+	if err != nil {
+		return err
+	}
+	if err := write(deployments, map[string]string{chartReadme: readme}); err != nil {
 		return err
 	}
 	return writeChart(deployments)

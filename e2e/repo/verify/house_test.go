@@ -158,7 +158,7 @@ func TestEveryTopFolderHasAReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, entry := range entries {
-		if !entry.IsDir() || strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin" {
+		if !entry.IsDir() || strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin" || entry.Name() == "dist" {
 			continue
 		}
 		readme := filepath.Join(root(t), entry.Name(), "README.md")

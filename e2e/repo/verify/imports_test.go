@@ -106,6 +106,7 @@ var law = []row{
 	{"internal/host/disk", nil},
 	{"internal/host/disk/disktest", []string{"internal/host/disk"}},
 	{"internal/liveness", nil},
+	{"internal/version", nil},
 	{"internal/host/lock", []string{"internal/host/disk", "golang.org/x/sys"}},
 	{"internal/host/modprobe", []string{"internal/host/command", "github.com/cyphar/filepath-securejoin"}},
 	{"internal/host/namespacetest", []string{"golang.org/x/sys"}},

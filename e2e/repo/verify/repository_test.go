@@ -70,7 +70,7 @@ func files(t *testing.T, visit func(path string, text string), kinds ...string) 
 			return err
 		}
 		if entry.IsDir() {
-			if relative == ".git" || relative == "bin" {
+			if relative == ".git" || relative == "bin" || relative == "dist" {
 				return filepath.SkipDir
 			}
 			return nil

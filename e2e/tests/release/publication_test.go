@@ -1,0 +1,97 @@
+package release
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+
+	"github.com/tessera-gpu/tessera/e2e/env/chart"
+)
+
+// testPublication publishes the release to a registry with signatures of a key that exists for this test, verifies them, and renders the chart from the
+// registry by its digest. Nothing but loopback is reached.
+func (r published) testPublication(t *testing.T) {
+	cosign := os.Getenv("COSIGN")
+	if cosign == "" {
+		t.Skip("needs the path of cosign in COSIGN: run make test-release")
+	}
+	keys := t.TempDir()
+	offline := []string{"COSIGN_PASSWORD=", "HOME=" + keys, "HTTPS_PROXY=http://127.0.0.1:1", "NO_PROXY=127.0.0.1"}
+	runWith(t, keys, offline, cosign, "generate-key-pair")
+	// Without the paths of caches, go would have none in another home.
+	tools := append(offline, "GOCACHE="+strings.TrimSpace(run(t, ".", "go", "env", "GOCACHE")), "GOMODCACHE="+strings.TrimSpace(run(t, ".", "go", "env", "GOMODCACHE")))
+	runWith(t, r.source, append(tools, "TESSERA_CACHE="+filepath.Dir(filepath.Dir(cosign))), "make", "release-publish", "KEY="+filepath.Join(keys, "cosign.key"))
+
+	verified := []string{"--key", filepath.Join(keys, "cosign.pub"), "--insecure-ignore-tlog"}
+	runWith(t, r.folder, offline, cosign, append([]string{"verify-blob", "--bundle", "SHA256SUMS.bundle", "SHA256SUMS"}, verified...)...)
+	references := r.references(t)
+	if len(references) != 4 {
+		t.Errorf("references %v, want three images and the chart", references)
+	}
+	for _, reference := range references {
+		runWith(t, r.folder, offline, cosign, append([]string{"verify", reference}, verified...)...)
+	}
+
+	helm, err := chart.New(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, digest, _ := strings.Cut(references["charts/tessera"], "@")
+	rendered, err := helm.Run(t.Context(), "template", "tessera", "oci://"+r.registry+"/charts/tessera@"+digest, "--plain-http", "--namespace", "tessera-system", "--kube-version", "v1.37.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, image := range []string{"node", "scheduler", "installer"} {
+		_, digest, _ := strings.Cut(references[image], "@")
+		if want := r.registry + "/" + image + "@" + digest; !strings.Contains(rendered, want) {
+			t.Errorf("the chart does not install %s", want)
+		}
+	}
+}
+
+// testGoInstall installs the CLI by its version, from a module proxy that has the release. Go refuses a module with replacements there.
+func (r published) testGoInstall(t *testing.T) {
+	revision := strings.TrimSpace(run(t, r.source, "git", "rev-parse", "HEAD"))
+	release := module.Version{Path: "github.com/tessera-gpu/tessera", Version: "v0.1.0-test." + "g" + revision[:12]}
+	proxy := t.TempDir()
+	at := filepath.Join(proxy, release.Path, "@v", release.Version)
+	if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	archive, err := os.Create(at + ".zip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.CreateFromVCS(archive, release, r.source, revision, ""); err != nil {
+		t.Fatal(err)
+	}
+	requirements, err := os.ReadFile(filepath.Join(r.source, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for extension, text := range map[string]string{".mod": string(requirements), ".info": fmt.Sprintf("{%q: %q}", "Version", release.Version)} {
+		if err := os.WriteFile(at+extension, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cache := strings.TrimSpace(run(t, ".", "go", "env", "GOMODCACHE"))
+	t.Cleanup(func() { // the version exists for this test only
+		for _, leftover := range []string{filepath.Join(cache, release.String()), filepath.Join(cache, "cache", "download", release.Path, "@v", release.Version)} {
+			run(t, ".", "sh", "-c", `chmod -R u+w "$1"* 2>/dev/null; rm -rf "$1" "$1".*`, "sh", leftover)
+		}
+	})
+	programs := t.TempDir()
+	env := []string{"GOBIN=" + programs, "GOPROXY=file://" + proxy + "," + strings.TrimSpace(run(t, ".", "go", "env", "GOPROXY")), "GONOSUMDB=" + release.Path, "GOWORK=off"}
+	runWith(t, proxy, env, "go", "install", release.Path+"/cmd/tessera@"+release.Version)
+	if got := run(t, proxy, filepath.Join(programs, "tessera"), "version", "--client"); !strings.Contains(got, release.Version+" go1.") {
+		t.Errorf("the program has the version %q", got)
+	}
+}
