@@ -25,6 +25,12 @@ const (
 	chartWholeGPUs    = `{{- if not (include "tessera.nvidia" .) }}` + "\n" + manifestWholeGPUs + "{{- end }}\n"
 )
 
+// chartLabels are the labels that the chart adds to every object. The manifests have none.
+const (
+	manifestMetadata = "\nmetadata:\n"
+	chartLabels      = `  labels: {{- include "tessera.labels" $ | nindent 4 }}` + "\n"
+)
+
 const chartHead = `# Generated from deployments/%s by e2e/repo/generate; do not edit.
 `
 
@@ -90,6 +96,7 @@ func chartTemplate(manifest, text, when string) (string, error) {
 	if manifest != policyFile && driverText.MatchString(text) { // the file contains both names of the driver
 		text = withChartDriver(text)
 	}
+	text = strings.ReplaceAll(text, manifestMetadata, manifestMetadata+chartLabels)
 	text = strings.ReplaceAll(text, manifestPullSecrets, "  - name: pullSecrets\n    expression: {{ include \"tessera.pullSecrets\" . | quote }}\n")
 	text = fmt.Sprintf(chartHead, manifest) + text
 	if when != "" {

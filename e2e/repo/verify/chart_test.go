@@ -23,6 +23,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -254,12 +255,15 @@ func pods(objects map[string][]runtime.Object) map[string]corev1.PodTemplateSpec
 	for _, j := range find[*batchv1.Job](objects) {
 		found[j.Name] = j.Spec.Template
 	}
+	for _, p := range find[*corev1.Pod](objects) {
+		found[p.Name] = corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}
+	}
 	return found
 }
 
 func TestChartRunsWithoutPrivileges(t *testing.T) {
 	found := pods(rendered(t, "--set", "imagePullSecrets={key}"))
-	if diff := cmp.Diff([]string{"tessera-cleanup", "tessera-crds", "tessera-installer"}, slices.Sorted(maps.Keys(found))); diff != "" {
+	if diff := cmp.Diff([]string{"tessera-cleanup", "tessera-crds", "tessera-installer", "tessera-test"}, slices.Sorted(maps.Keys(found))); diff != "" {
 		t.Errorf("pods of the chart (-want +got):\n%s", diff)
 	}
 	for name, pod := range found {
@@ -300,11 +304,48 @@ func TestChartSurvivesANode(t *testing.T) {
 	}
 }
 
+// TestChartHasStandardLabels: all objects have the labels that Helm and Kubernetes recommend, which select what a release has installed.
+func TestChartHasStandardLabels(t *testing.T) {
+	want := map[string]string{
+		"app.kubernetes.io/part-of": "tessera", "app.kubernetes.io/instance": chart.Release, "app.kubernetes.io/version": "dev", "app.kubernetes.io/managed-by": "Helm",
+		"helm.sh/chart": "tessera-0.1.0",
+	}
+	for _, object := range templated(t, "tessera-system") {
+		got := object.GetLabels()
+		delete(got, "app.kubernetes.io/name")
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("labels of %s %s (-want +got):\n%s", object.GetKind(), object.GetName(), diff)
+		}
+	}
+}
+
+// TestChartTestGetsAGPU: the pod of `helm test` computes on a device of a claim, wherever one is free.
+func TestChartTestGetsAGPU(t *testing.T) {
+	objects := rendered(t, "--set", "installer.nodeSelector.role=infra")
+	pod, template := one[*corev1.Pod](t, objects), one[*resourceapi.ResourceClaimTemplate](t, objects)
+	if got := *pod.Spec.ResourceClaims[0].ResourceClaimTemplateName; got != template.Name || pod.Spec.Containers[0].Resources.Claims[0].Name != pod.Spec.ResourceClaims[0].Name {
+		t.Errorf("claim template %s, want %s", got, template.Name)
+	}
+	if len(pod.Spec.NodeSelector) > 0 || len(pod.Spec.Tolerations) != 1 {
+		t.Errorf("node selector %v, tolerations %v: nodes with GPUs may have other labels and taints than the installer's", pod.Spec.NodeSelector, pod.Spec.Tolerations)
+	}
+	classes := map[string]bool{}
+	for _, class := range find[*resourceapi.DeviceClass](objects) {
+		classes[class.Name] = true
+	}
+	for _, alternative := range template.Spec.Spec.Devices.Requests[0].FirstAvailable {
+		if !classes[alternative.DeviceClassName] {
+			t.Errorf("the chart has no DeviceClass %s", alternative.DeviceClassName)
+		}
+	}
+}
+
 // TestChartIsTheManifests: the manifests of deployments/ are in the chart unchanged, in the release's namespace.
 func TestChartIsTheManifests(t *testing.T) {
 	const namespace = "gpus"
 	have := map[string]*unstructured.Unstructured{}
 	for _, object := range templated(t, namespace) {
+		object.SetLabels(nil) // the chart's; the manifests have none
 		have[object.GetKind()+" "+object.GetName()+" "+object.GetNamespace()] = object
 	}
 	folders := map[string][]string{
@@ -346,6 +387,7 @@ func TestChartIsTheComponent(t *testing.T) {
 	const namespace = "tessera-system"
 	have := map[string]*unstructured.Unstructured{}
 	for _, object := range templated(t, namespace, "--set", "clusterPolicy.nodeAgent.config.driverName="+v1alpha1.NVIDIADriverName) {
+		object.SetLabels(nil) // the chart's; the manifests have none
 		have[object.GetKind()+" "+object.GetName()+" "+object.GetNamespace()] = object
 	}
 	compared := 0
@@ -490,7 +532,7 @@ func TestChartHooks(t *testing.T) {
 	for _, o := range templated(t, "tessera-system") {
 		if hook := o.GetAnnotations()["helm.sh/hook"]; hook != "" {
 			hooks[o.GetKind()+" "+o.GetName()] = hook
-			if log := o.GetAnnotations()["helm.sh/hook-output-log-policy"]; o.GetKind() == "Job" && log != "hook-failed" {
+			if log := o.GetAnnotations()["helm.sh/hook-output-log-policy"]; (o.GetKind() == "Job" || o.GetKind() == "Pod") && log != "hook-failed" {
 				t.Errorf("%s fails without output: output-log-policy %q", o.GetName(), log)
 			}
 		}
@@ -498,7 +540,7 @@ func TestChartHooks(t *testing.T) {
 	const before = "pre-install,pre-upgrade"
 	want := map[string]string{
 		"ServiceAccount tessera-crds": before, "ClusterRole tessera-crds": before, "ClusterRoleBinding tessera-crds": before, "Job tessera-crds": before,
-		"Job tessera-cleanup": "pre-delete",
+		"Job tessera-cleanup": "pre-delete", "ResourceClaimTemplate tessera-test": "test", "Pod tessera-test": "test",
 	}
 	if diff := cmp.Diff(want, hooks); diff != "" {
 		t.Errorf("hooks (-want +got):\n%s", diff)

@@ -80,6 +80,11 @@ imagePullSecrets:
 - name: {{ . }}
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* The common fields of the pods that need no GPU. */}}
+{{- define "tessera.podWithoutGPU" -}}
+{{- include "tessera.pod" . }}
 {{- with .Values.installer.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -132,4 +137,13 @@ nodeAffinity:
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The standard labels of every object of the chart, except those of pod templates, which would restart pods. */}}
+{{- define "tessera.labels" -}}
+app.kubernetes.io/part-of: tessera
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end -}}
