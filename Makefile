@@ -312,7 +312,7 @@ release-publish: $(COSIGN) ## push the images and the chart of the release in OU
 	sed 's/:[^:@]*@/@/' '$(OUT)/references.txt' | xargs -n 1 $(COSIGN) sign $$flags --recursive
 
 .PHONY: test-release
-test-release: $(SBOM) $(COSIGN) ## a release of the last commit, made twice: equal files, programs for arm64 in an emulator, signatures, the chart from a registry, go install
+test-release: lab $(SBOM) $(COSIGN) ## a release of the last commit: made twice, programs for arm64 in an emulator, signatures, go install, an upgrade in a cluster (root)
 	COSIGN='$(COSIGN)' $(GO) test -count=1 -v -timeout 90m $(RELEASE)
 
 ##@ Other

@@ -36,13 +36,27 @@ func Bare(ctx context.Context, c Config) (*Cluster, error) {
 // failure.
 const hookTimeout = 20 * time.Minute
 
-// InstallChart installs or upgrades the chart as a user does: with the lab's images and the roots of the fake hardware,
-// which values may override.
+// InstallChart installs or upgrades the chart of the repository as a user does: with the lab's images and the roots of the fake hardware, which values may
+// override.
 func (c *Cluster) InstallChart(ctx context.Context, values Values) error {
 	helm, err := chart.New(ctx)
 	if err != nil {
 		return err
 	}
+	return c.install(ctx, helm, values, helm.Folder)
+}
+
+// InstallRelease is InstallChart with the chart of a release, a reference in a registry without TLS on loopback.
+func (c *Cluster) InstallRelease(ctx context.Context, reference string) error {
+	helm, err := chart.New(ctx)
+	if err != nil {
+		return err
+	}
+	return c.install(ctx, helm, nil, reference, "--plain-http")
+}
+
+// install installs or upgrades a chart.
+func (c *Cluster) install(ctx context.Context, helm chart.Helm, values Values, source string, flags ...string) error {
 	helm.Kubeconfig = c.Kubeconfig()
 	text, err := yaml.Marshal(merged(labValues(), values))
 	if err != nil {
@@ -52,8 +66,9 @@ func (c *Cluster) InstallChart(ctx context.Context, values Values) error {
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return err
 	}
-	_, err = helm.Run(ctx, "upgrade", "--install", chart.Release, helm.Folder, "--namespace", Namespace, "--create-namespace", "--take-ownership",
-		"--values", file, "--timeout", hookTimeout.String())
+	args := []string{"upgrade", "--install", chart.Release, source, "--namespace", Namespace, "--create-namespace", "--take-ownership", "--values", file,
+		"--timeout", hookTimeout.String()}
+	_, err = helm.Run(ctx, append(args, flags...)...)
 	return err
 }
 

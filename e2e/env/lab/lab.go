@@ -186,6 +186,9 @@ func (l *Lab) Folder() string { return l.folder }
 // ID returns the identifier that is part of every name that the lab uses on the host.
 func (l *Lab) ID() string { return l.state.ID }
 
+// Host returns the address at which the nodes reach the host.
+func (l *Lab) Host() netip.Addr { return l.state.Plan.Host() }
+
 // Kubernetes returns the minor version of the control plane, such as 1.37.
 func (l *Lab) Kubernetes() string { return l.state.Kubernetes }
 

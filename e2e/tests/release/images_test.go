@@ -24,7 +24,7 @@ import (
 // indexes returns the images of the release by name.
 func (r published) indexes(t *testing.T) map[string]v1.ImageIndex {
 	t.Helper()
-	all, err := oci.ReadIndexes(filepath.Join(r.folder, "images_"+version+".tar"), t.TempDir())
+	all, err := oci.ReadIndexes(filepath.Join(r.folder, "images_"+r.version+".tar"), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func (r published) testImages(t *testing.T) {
 				t.Fatal(err)
 			}
 			labels := config.Config.Labels
-			if config.Architecture != architecture || labels[oci.LabelPrefix+"version"] != version || len(labels[oci.LabelPrefix+"revision"]) != 40 || config.Created.IsZero() {
+			if config.Architecture != architecture || labels[oci.LabelPrefix+"version"] != r.version || len(labels[oci.LabelPrefix+"revision"]) != 40 || config.Created.IsZero() {
 				t.Errorf("%s for %s: architecture %s, created %s, labels %v", name, architecture, config.Architecture, config.Created, labels)
 			}
 		}
@@ -105,7 +105,7 @@ func (r published) testARM64(t *testing.T) {
 	agent := func(args ...string) string {
 		return runWith(t, image, env, "qemu-aarch64", append([]string{"-L", image, filepath.Join(image, "usr/bin/tessera-node")}, args...)...)
 	}
-	if got := agent("version"); !strings.HasPrefix(got, version+" go1.") {
+	if got := agent("version"); !strings.HasPrefix(got, r.version+" go1.") {
 		t.Errorf("the agent has the version %q", got)
 	}
 	// The fake GPU is compiled with gcc, into a cache of its architecture.

@@ -1,5 +1,5 @@
-// Package release makes a release twice, in two clones of the repository, and uses its files as people do: the CLI, the images, the chart and the signatures.
-// The tests need the tools of `make test-release`, and no root.
+// Package release makes a release twice, in two clones of the repository, and uses its files as people do: the CLI, the images, the chart and the signatures,
+// and a cluster of the lab with the previous release that is upgraded. The tests need the tools of `make test-release`, and root.
 package release
 
 import (
@@ -28,31 +28,21 @@ import (
 
 const version = "v0.1.0-test.1"
 
-// published is the release that the tests use.
+// published is a release that the tests use.
 type published struct {
+	version  string
 	source   string // the clone from which it was made
 	folder   string // of the files
 	registry string // with the path, on loopback; it serves until the test ends
 }
 
 func TestRelease(t *testing.T) {
-	root, err := binaries.Source()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	content := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(content)
 	defer server.Close()
-	address := strings.TrimPrefix(server.URL, "http://") + "/tessera"
-	var releases []published
-	for _, name := range []string{"a", "another-folder"} {
-		r := published{source: filepath.Join(t.TempDir(), name), registry: address}
-		r.folder = filepath.Join(r.source, "dist")
-		run(t, root, "git", "clone", "--quiet", root, r.source)
-		run(t, r.source, "git", "checkout", "--quiet", "--detach", strings.TrimSpace(run(t, root, "git", "rev-parse", "HEAD")))
-		run(t, r.source, "make", "release", "VERSION="+version, "REGISTRY="+address)
-		releases = append(releases, r)
-	}
-	first, second := releases[0], releases[1]
+	address := strings.TrimPrefix(server.URL, "http://")
+	head := strings.TrimSpace(run(t, root(t), "git", "rev-parse", "HEAD"))
+	first, second := newRelease(t, "a", head, version, address), newRelease(t, "another-folder", head, version, address)
 	if a, b := first.read(t, dist.SumsFile), second.read(t, dist.SumsFile); !bytes.Equal(a, b) {
 		t.Errorf("two clones give other files:\n%s\n%s", a, b)
 	}
@@ -61,8 +51,44 @@ func TestRelease(t *testing.T) {
 	t.Run("components", first.testComponents)
 	t.Run("images", first.testImages)
 	t.Run("arm64", first.testARM64)
-	t.Run("publication", first.testPublication)
 	t.Run("go install", first.testGoInstall)
+	s := newSigner(t)
+	first.publish(t, s)
+	t.Run("publication", func(t *testing.T) { first.testPublication(t, s) })
+	tag, commit := previous(t, head)
+	before := newRelease(t, "previous", commit, tag, address)
+	before.publish(t, s)
+	t.Run("cluster", func(t *testing.T) { testCluster(t, before, first, content) })
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	folder, err := binaries.Source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// newRelease makes a release of a commit in a new clone.
+func newRelease(t *testing.T, name, commit, version, registry string) published {
+	t.Helper()
+	r := published{version: version, source: filepath.Join(t.TempDir(), name), registry: registry + "/tessera"}
+	r.folder = filepath.Join(r.source, "dist")
+	run(t, root(t), "git", "clone", "--quiet", root(t), r.source)
+	run(t, r.source, "git", "checkout", "--quiet", "--detach", commit)
+	run(t, r.source, "make", "release", "VERSION="+version, "REGISTRY="+r.registry)
+	return r
+}
+
+// previous returns version and commit of the last release before a commit. Before the first release, that is the commit itself with an older version.
+func previous(t *testing.T, commit string) (version, previous string) {
+	t.Helper()
+	tags := strings.Fields(run(t, root(t), "git", "tag", "--list", "v*", "--merged", commit, "--no-contains", commit, "--sort=-version:refname"))
+	if len(tags) == 0 {
+		return "v0.1.0-test.0", commit
+	}
+	return tags[0], tags[0]
 }
 
 // testDigests checks that SHA256SUMS has every file but itself.
@@ -87,7 +113,7 @@ func (r published) testDigests(t *testing.T) {
 // testCLI checks the archive of each platform and runs the program for this one.
 func (r published) testCLI(t *testing.T) {
 	for _, platform := range []string{"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64"} {
-		files := untar(t, gunzip(t, r.read(t, "tessera_"+version+"_"+platform+".tar.gz")))
+		files := untar(t, gunzip(t, r.read(t, "tessera_"+r.version+"_"+platform+".tar.gz")))
 		if len(files) != 2 || len(files["LICENSE"]) == 0 || len(files["tessera"]) == 0 {
 			t.Errorf("%s has %d files", platform, len(files))
 		}
@@ -98,12 +124,12 @@ func (r published) testCLI(t *testing.T) {
 		if err := os.WriteFile(program, files["tessera"], 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if got := run(t, ".", program, "version", "--client"); !strings.Contains(got, version+" go1.") {
+		if got := run(t, ".", program, "version", "--client"); !strings.Contains(got, r.version+" go1.") {
 			t.Errorf("the program has the version %q", got)
 		}
 	}
 	for _, platform := range []string{"windows_amd64", "windows_arm64"} {
-		content := r.read(t, "tessera_"+version+"_"+platform+".zip")
+		content := r.read(t, "tessera_"+r.version+"_"+platform+".zip")
 		reader, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +162,7 @@ func (r published) testComponents(t *testing.T) {
 			t.Fatal(err)
 		}
 		main := list.Metadata.Component
-		if list.BOMFormat != "CycloneDX" || main.Name != "github.com/tessera-gpu/tessera" || main.Version != version || len(list.Components) < 3 {
+		if list.BOMFormat != "CycloneDX" || main.Name != "github.com/tessera-gpu/tessera" || main.Version != r.version || len(list.Components) < 3 {
 			t.Errorf("%s: %s of %+v with %d components", filepath.Base(file), list.BOMFormat, main, len(list.Components))
 		}
 	}

@@ -103,8 +103,11 @@ func containerd() machine.Service {
 	}
 }
 
-// containerdFile returns containerd's configuration. CDI is enabled by default. A virtual machine has that of a production node with systemd: a folder of
-// registries, runc, and crun for the RuntimeClass of this name. Elsewhere, restrict_oom_score_adj lets containers start where the lab lacks
+// registries is the folder with the addresses of registries, as packages of containerd configure it.
+const registries = "/etc/containerd/certs.d"
+
+// containerdFile returns containerd's configuration. CDI is enabled by default. A virtual machine has that of a production node with systemd: runc, and
+// crun for the RuntimeClass of this name. Elsewhere, restrict_oom_score_adj lets containers start where the lab lacks
 // CAP_SYS_RESOURCE, and AppArmor is disabled, since a profile would be loaded into the host's kernel and stay there.
 func containerdFile(node Node) string {
 	if node.Runtime == Containerd17 {
@@ -117,18 +120,17 @@ state = "/run/containerd"
   address = %q
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = %q
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = %q
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = [%q]
-`, ContainerdFolder, containerdSocket, PauseImage, node.CNI)
+`, ContainerdFolder, containerdSocket, PauseImage, registries, node.CNI)
 	if !node.Virtual {
 		return text + `[plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
   disable_apparmor = true
 `
 	}
-	text += `[plugins.'io.containerd.cri.v1.images'.registry]
-  config_path = "/etc/containerd/certs.d"
-`
 	for _, runtime := range []string{"runc", "crun"} {
 		text += fmt.Sprintf(`[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.%s]
   runtime_type = "io.containerd.runc.v2"

@@ -1,0 +1,147 @@
+package release
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+)
+
+// testCluster installs a release from its registry on a bare node and upgrades it to the next one below a running pod, with the CLI of the next one. The node
+// pulls the images.
+func testCluster(t *testing.T, before, after published, registry http.Handler) {
+	folder := filepath.Join(lab.Base, "release")
+	if err := lab.Down(t.Context(), folder); err != nil {
+		t.Fatal("remove the lab of an earlier run: ", err)
+	}
+	if os.Getenv("TESSERA_KEEP_LAB") == "" {
+		t.Cleanup(func() {
+			if err := lab.Down(context.WithoutCancel(t.Context()), folder); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	c, err := cluster.Bare(t.Context(), cluster.Config{Folder: folder, Nodes: cluster.BareNodes()[:1], Progress: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mirror(t, c, registry, after.registry)
+	shell, err := c.NewShell(t.Context(), t.TempDir(), after.installCLI(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(line string) string {
+		t.Helper()
+		t.Log("$ ", line)
+		output, err := shell.Run(t.Context(), line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return output
+	}
+	install := func(r published) {
+		t.Helper()
+		t.Log("installing ", r.chart(t))
+		if err := c.InstallRelease(t.Context(), r.chart(t)); err != nil {
+			t.Fatal(err)
+		}
+		step("kubectl wait --for=create gpunode/node1 --timeout=5m")
+		step("kubectl wait --for=jsonpath='{.status.agent.version}'=" + r.version + " gpunode/node1 --timeout=15m")
+		step("tessera status --wait --timeout 15m")
+		testImagesIn(t, c, r)
+	}
+
+	install(before)
+	step("kubectl apply -f " + filepath.Join(root(t), "e2e/tests/release/testdata/user.yaml"))
+	step("kubectl wait --for=condition=Ready pod/user --timeout=5m")
+	user := func() *corev1.Pod {
+		t.Helper()
+		pod, err := c.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), "user", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pod
+	}
+	running := user()
+	install(after)
+	if now := user(); now.UID != running.UID || now.Status.ContainerStatuses[0].RestartCount != 0 || now.Status.Phase != corev1.PodRunning {
+		t.Errorf("after the upgrade, the pod is %s, with %d restarts", now.Status.Phase, now.Status.ContainerStatuses[0].RestartCount)
+	}
+	if got := step("kubectl exec user -- nvidia-smi -L"); !strings.Contains(got, "GPU 0: NVIDIA H100") {
+		t.Errorf("after the upgrade, the pod has the GPUs %q", got)
+	}
+	step("helm test tessera --namespace tessera-system")
+}
+
+// mirror serves the content of a registry on loopback to the nodes, which have it as the mirror of this address.
+func mirror(t *testing.T, c *cluster.Cluster, content http.Handler, repository string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", netip.AddrPortFrom(c.Host(), 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: content}} //nolint:gosec // the nodes of the lab have no reason to be slow
+	server.Start()
+	t.Cleanup(server.Close)
+	address, _, _ := strings.Cut(repository, "/")
+	script := fmt.Sprintf("mkdir -p /etc/containerd/certs.d/%[1]s && echo 'server = %[2]q' >/etc/containerd/certs.d/%[1]s/hosts.toml", address, server.URL)
+	for _, node := range c.Nodes() {
+		if _, err := node.Exec(t.Context(), "sh", "-c", script); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// installCLI unpacks the CLI of the release for this platform and returns its folder.
+func (r published) installCLI(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	run(t, folder, "tar", "-xzf", filepath.Join(r.folder, "tessera_"+r.version+"_linux_"+runtime.GOARCH+".tar.gz"))
+	return folder
+}
+
+// testImagesIn checks that all pods of Tessera in the cluster run images of the release by digest, and that each of its images runs.
+func testImagesIn(t *testing.T, c *cluster.Cluster, r published) {
+	t.Helper()
+	digests := map[string]bool{} // of the images, true if it runs
+	for name, reference := range r.references(t) {
+		if name != "charts/tessera" {
+			_, digest, _ := strings.Cut(reference, "@")
+			digests[r.registry+"/"+name+"@"+digest] = false
+		}
+	}
+	pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+			if _, ours := digests[container.Image]; ours {
+				digests[container.Image] = true
+			} else if strings.HasPrefix(container.Image, r.registry) {
+				t.Errorf("%s has the image %s of another release", pod.Name, container.Image)
+			}
+		}
+	}
+	for image, runs := range digests {
+		if !runs {
+			t.Errorf("no pod has the image %s", image)
+		}
+	}
+}
