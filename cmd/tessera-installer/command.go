@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -17,13 +16,14 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller"
 	"github.com/tessera-gpu/tessera/installer/crds"
 	"github.com/tessera-gpu/tessera/installer/render"
+	"github.com/tessera-gpu/tessera/internal/logs"
 	"github.com/tessera-gpu/tessera/internal/version"
 )
 
 // options are the values of the flags.
 type options struct {
-	kubeconfig, namespace, images, metricsAddress, healthAddress string
-	leaderElect                                                  bool
+	kubeconfig, namespace, images, metricsAddress, healthAddress, pprofAddress string
+	leaderElect                                                                bool
 }
 
 // command returns the root command, which runs the installer.
@@ -40,13 +40,12 @@ func command() *cobra.Command {
 	all := cmd.PersistentFlags()
 	all.StringVar(&o.kubeconfig, "kubeconfig", "", "path of the kubeconfig file; empty for the in-cluster configuration")
 	all.StringVar(&o.namespace, "namespace", "tessera-system", "namespace of the installer and its operands")
-	logs := flag.NewFlagSet("logs", flag.ContinueOnError)
-	klog.InitFlags(logs)
-	all.AddGoFlag(logs.Lookup("v"))
+	logs.Add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.images, "images", "", "YAML file with the images of the release")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8080", "address of the metrics endpoint; 0 disables it")
 	flags.StringVar(&o.healthAddress, "health-address", "0", "address of /healthz, which fails if the installer hangs; 0 disables it")
+	flags.StringVar(&o.pprofAddress, "pprof-address", "0", "address of net/http/pprof, which requires no token: use 127.0.0.1:6060 and kubectl port-forward; 0 disables it")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "reconcile only while holding the lease "+controller.Lease+" of the namespace")
 	cmd.AddCommand(crdsCommand(o), cleanupCommand(o), &cobra.Command{
 		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
@@ -110,7 +109,7 @@ func run(cmd *cobra.Command, o *options) error {
 	ctrl.SetLogger(logger)
 	return controller.Run(klog.NewContext(cmd.Context(), logger), controller.Config{
 		Access: access, Namespace: o.namespace, Images: images, Schemas: released, Lacks: lacks, LeaderElect: o.leaderElect, MetricsAddress: o.metricsAddress,
-		HealthAddress: o.healthAddress,
+		HealthAddress: o.healthAddress, PprofAddress: o.pprofAddress,
 	})
 }
 

@@ -148,7 +148,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 		Client: client, Claims: a.preparer, Translate: reader.Read, Status: a.status, Metrics: metrics, Health: a.inventory, Rules: c.rules(),
 		MetadataDir: c.metadata(),
 	})
-	a.endpoint = endpoint{address: c.address, socket: c.socket, client: client, metrics: registry, ready: a.ready, live: a.liveness.Check}
+	a.endpoint = endpoint{address: c.address, profiles: c.profiles, socket: c.socket, client: client, metrics: registry, ready: a.ready, live: a.liveness.Check}
 	registerMetrics(ctx, registry, a, records, options)
 	registry.MustRegister(exporter.New(ctx, exporter.Config{
 		Node: c.node, Hardware: a.hardware, Inventory: a.inventory, Records: records,

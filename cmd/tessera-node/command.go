@@ -2,14 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
 
+	"github.com/tessera-gpu/tessera/internal/logs"
 	"github.com/tessera-gpu/tessera/internal/scrape"
 	"github.com/tessera-gpu/tessera/internal/version"
 )
@@ -31,9 +30,7 @@ func command() *cobra.Command {
 			return run(cmd.Context(), c)
 		},
 	}
-	logging := flag.NewFlagSet("", flag.ContinueOnError)
-	klog.InitFlags(logging)
-	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
+	logs.Add(root)
 	c.addFlags(root.PersistentFlags())
 	root.AddCommand(readyCommand(&c), liveCommand(&c), metricsCommand(&c), gatherCommand(&c), mpsCommand(&c), hostCommand(), discoverCommand(&c), validateCommand(), versionCommand())
 	return root

@@ -40,8 +40,9 @@ type config struct {
 	plugins, registry, cdi string
 	// podResources is kubelet's pod resources socket, kubeletState the host's path of kubelet's file of prepared claims.
 	podResources, kubeletState string
-	// address is the TCP address of the endpoint for metrics, socket the path of the one for the commands ready, live and metrics.
-	address, socket string
+	// address is the TCP address of the endpoint for metrics, socket the path of the one for the commands ready, live and metrics. profiles is the TCP address
+	// of pprof.
+	address, socket, profiles string
 	// hook is the path of the CDI hook's program in the image.
 	hook string
 }
@@ -52,7 +53,7 @@ func defaults() config {
 		namespace: os.Getenv("POD_NAMESPACE"), pod: os.Getenv("POD_NAME"), mps: mpsFolder,
 		plugins: "/var/lib/kubelet/plugins", registry: "/var/lib/kubelet/plugins_registry", cdi: "/var/run/cdi",
 		podResources: "/var/lib/kubelet/pod-resources/kubelet.sock", kubeletState: "/var/lib/kubelet/dra_manager_state",
-		address: ":8080", socket: "/run/tessera-node.sock", hook: "/usr/bin/tessera-hook",
+		address: ":8080", profiles: off, socket: "/run/tessera-node.sock", hook: "/usr/bin/tessera-hook",
 	}
 }
 
@@ -71,6 +72,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.cdi, "cdi-dir", c.cdi, "folder of CDI specs that the container runtime reads")
 	flags.StringVar(&c.podResources, "pod-resources", c.podResources, "kubelet's pod resources socket, from which the agent gets the pods of claims")
 	flags.StringVar(&c.kubeletState, "kubelet-state", c.kubeletState, "path on the host of the file in which kubelet keeps the claims that it has prepared")
+	flags.StringVar(&c.profiles, "pprof-address", c.profiles, "address of net/http/pprof, which requires no token: use 127.0.0.1:6060 and kubectl port-forward; 0 disables it")
 	flags.StringVar(&c.address, "metrics-address", c.address, "address of the metrics: host:port; 0 disables it")
 	flags.StringVar(&c.socket, "socket", c.socket, "path of the socket on which the agent answers the commands ready, live and metrics")
 	flags.StringVar(&c.hook, "hook", c.hook, "program of the CDI hooks, which the agent installs on the host")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"strings"
 	"time"
@@ -29,10 +30,10 @@ const (
 // off is the address of an endpoint that is not served.
 const off = "0"
 
-// endpoint serves /metrics over TLS to clients that may get it, and /metrics, /readyz and /livez on a socket of the agent's container.
+// endpoint serves /metrics over TLS to clients that may get it, /metrics, /readyz and /livez on a socket of the agent's container, and profiles.
 type endpoint struct {
-	// address is the TCP address, off: none.
-	address string
+	// address is the TCP address of the metrics, profiles that of pprof, without TLS and token; off: none.
+	address, profiles string
 	// socket is the path of the socket, which only root can open.
 	socket  string
 	client  kubernetes.Interface
@@ -75,14 +76,28 @@ func (e endpoint) Run(ctx context.Context) error {
 			return serve(ctx, "tcp", e.address, config, remote)
 		})
 	}
+	if e.profiles != off {
+		group.Go(func() error { return serve(ctx, "tcp", e.profiles, nil, profiles()) })
+	}
 	return group.Wait()
+}
+
+// profiles returns the handler of net/http/pprof.
+func profiles() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
 }
 
 // serve serves on the address until ctx ends, over TLS if it is configured.
 func serve(ctx context.Context, network, address string, config *tls.Config, handler http.Handler) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, network, address)
 	if err != nil {
-		return fmt.Errorf("serve metrics: %w", err)
+		return fmt.Errorf("serve on %s: %w", address, err)
 	}
 	if config != nil {
 		listener = tls.NewListener(listener, config)
@@ -95,7 +110,7 @@ func serve(ctx context.Context, network, address string, config *tls.Config, han
 	})
 	group.Go(func() error {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve metrics: %w", err)
+			return fmt.Errorf("serve on %s: %w", address, err)
 		}
 		return nil
 	})

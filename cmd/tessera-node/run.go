@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tessera-gpu/tessera/internal/capability"
+	"github.com/tessera-gpu/tessera/internal/tracing"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 )
 
@@ -31,6 +32,11 @@ func run(ctx context.Context, c config) error {
 		debug.SetGCPercent(collectAt)
 	}
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", c.node))
+	stopTracing, err := tracing.Start(ctx, "tessera-node", buildInfo().version)
+	if err != nil {
+		return err
+	}
+	defer stopTracing(context.WithoutCancel(ctx)) //nolint:errcheck // errors are logged
 	clients, err := connect(c.kubeconfig)
 	if err != nil {
 		return err

@@ -60,6 +60,8 @@ type Config struct {
 	MetricsAddress string
 	// HealthAddress is the address of /healthz, which fails if reconciles hang; 0 disables it.
 	HealthAddress string
+	// PprofAddress is the address of net/http/pprof; 0 disables it.
+	PprofAddress string
 	// Registry is where the installer's metrics are registered; nil is controller-runtime's registry.
 	Registry prometheus.Registerer
 	// server is what the API server serves.
@@ -110,7 +112,8 @@ func managerOptions(ctx context.Context, c Config, scheme *runtime.Scheme) ctrl.
 		Scheme: scheme, Logger: klog.FromContext(ctx), Cache: informers.CacheOptions(c.Namespace, c.server.TaintRules),
 		Client:  client.Options{Cache: &client.CacheOptions{Unstructured: true, EnableReadYourWritesConsistency: new(true)}},
 		Metrics: metricsserver.Options{BindAddress: c.MetricsAddress, SecureServing: true, FilterProvider: requireToken}, HealthProbeBindAddress: c.HealthAddress,
-		LeaderElection: c.LeaderElect, LeaderElectionID: Lease, LeaderElectionNamespace: c.Namespace, LeaderElectionReleaseOnCancel: true,
+		PprofBindAddress: c.PprofAddress,
+		LeaderElection:   c.LeaderElect, LeaderElectionID: Lease, LeaderElectionNamespace: c.Namespace, LeaderElectionReleaseOnCancel: true,
 		Controller: config.Controller{SkipNameValidation: new(true), ReconciliationTimeout: trigger.ReconcileTimeout},
 	}
 }

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/codes"
 	"k8s.io/klog/v2"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
+
+// tracer makes the spans of steps. They cost nothing if the program does not send them.
+var tracer = otel.Tracer("github.com/tessera-gpu/tessera/kubelet-plugin/prepare")
 
 // execution performs the steps of one claim while its locks are held. It makes no decisions: each step takes effect or returns an error.
 type execution struct {
@@ -86,18 +91,30 @@ func (x *execution) run(ctx context.Context, steps []Step) error {
 			errs = append(errs, fmt.Errorf("timeout before %v: %w", s, context.Cause(ctx)))
 			break
 		}
-		x.Observer(Before, x.record.Ref, s)
-		if err := stepFuncs[s.Kind](x, ctx, s); err != nil {
+		if err := x.perform(ctx, s); err != nil {
 			errs = append(errs, err)
 			if s.Kind != DestroyInstance {
 				break
 			}
 			continue
 		}
-		x.Observer(After, x.record.Ref, s)
 		logger.V(4).Info("Done", "step", s)
 	}
 	return errors.Join(errs...)
+}
+
+// perform performs a step within a span, and reports it to the observer.
+func (x *execution) perform(ctx context.Context, s Step) error {
+	ctx, span := tracer.Start(ctx, s.Kind.String())
+	defer span.End()
+	x.Observer(Before, x.record.Ref, s)
+	if err := stepFuncs[s.Kind](x, ctx, s); err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, err.Error())
+		return err
+	}
+	x.Observer(After, x.record.Ref, s)
+	return nil
 }
 
 // undo releases what the record's claim holds.

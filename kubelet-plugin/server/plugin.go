@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -49,12 +51,13 @@ func (p *plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 }
 
 func (p *plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
-	ctx = withClaim(ctx, object.Namespace, object.Name, object.UID)
-	shape, finish := "", p.startCall(ctx, preparing)
+	ref := prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name}
+	ctx, finish := p.startCall(ctx, preparing, ref)
+	shape := ""
 	var answers []prepare.Answer
 	defer func() {
 		finish(shape, err)
-		p.reportResult(prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name}, answers, err)
+		p.reportResult(ref, answers, err)
 	}()
 	defer recovered(ctx, &err)
 
@@ -71,12 +74,11 @@ func (p *plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 }
 
 func (p *plugin) unprepare(ctx context.Context, object kubeletplugin.NamespacedObject) (err error) {
-	ctx = withClaim(ctx, object.Namespace, object.Name, object.UID)
-	finish := p.startCall(ctx, unpreparing)
+	claim := prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name}
+	ctx, finish := p.startCall(ctx, unpreparing, claim)
 	defer func() { finish("", err) }()
 	defer recovered(ctx, &err)
 
-	claim := prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name}
 	if err := p.Claims.Unprepare(ctx, claim); err != nil {
 		return err
 	}
@@ -150,11 +152,19 @@ func forEachClaim[Item, Result any](ctx context.Context, items []Item, do func(c
 	return results
 }
 
-// startCall counts a call in; the returned function counts it out and logs why it failed.
-func (p *plugin) startCall(ctx context.Context, op operation) func(shape string, err error) {
-	finish := p.Metrics.startCall(op)
-	return func(shape string, err error) {
-		finish(shape, err)
+// startCall counts a call in and begins its span; the returned function counts it out, ends the span and logs why the call failed. The context has the span
+// and a logger with the claim.
+func (p *plugin) startCall(ctx context.Context, op operation, claim prepare.Ref) (_ context.Context, finish func(shape string, err error)) {
+	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "claim", klog.KRef(claim.Namespace, claim.Name), "claimUID", claim.UID))
+	ctx, span := tracer.Start(ctx, string(op), trace.WithAttributes(
+		attribute.String("claim.namespace", claim.Namespace), attribute.String("claim.name", claim.Name), attribute.String("claim.uid", claim.UID)))
+	count := p.Metrics.startCall(op)
+	return ctx, func(shape string, err error) {
+		count(shape, err)
+		if shape != "" {
+			span.SetAttributes(attribute.String("claim.shape", shape))
+		}
+		endSpan(span, err)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "A claim failed", "op", op)
 		}
@@ -167,10 +177,4 @@ func recovered(ctx context.Context, err *error) {
 		*err = fmt.Errorf("%w: %v", errPanic, cause)
 		klog.FromContext(ctx).Error(*err, "Recovered from a panic", "stack", string(debug.Stack()))
 	}
-}
-
-// withClaim puts the claim into the context's logger.
-func withClaim(ctx context.Context, namespace, name string, uid types.UID) context.Context {
-	logger := klog.FromContext(ctx)
-	return klog.NewContext(ctx, klog.LoggerWithValues(logger, "claim", klog.KRef(namespace, name), "claimUID", uid))
 }

@@ -109,6 +109,7 @@ func (s *Server) options() []kubeletplugin.Option {
 		kubeletplugin.Serialize(false),
 		kubeletplugin.GRPCVerbosity(verbosity),
 		kubeletplugin.GRPCInterceptor(s.watchRegistration),
+		kubeletplugin.GRPCInterceptor(traced),
 	}
 	if s.MetadataDir != "" {
 		versions := []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}

@@ -24,6 +24,7 @@ var (
 	kubernetesTypes = []string{"k8s.io/api", "k8s.io/apimachinery"}
 	errgroup        = "golang.org/x/sync"
 	klog            = "k8s.io/klog/v2"
+	otel            = "go.opentelemetry.io/otel"
 )
 
 // law is the table of allowed imports of the architecture, one row per package. A package without a row is an
@@ -45,7 +46,7 @@ var law = []row{
 	{"dra-driver/inventory", []string{"api/gpu", klog}},
 	{"dra-driver/publish", append([]string{"api/gpu", "api/v1alpha1", "api/wire", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation/resourceslice"}, kubernetesTypes...)},
 
-	{"kubelet-plugin/prepare", append([]string{"internal/host/disk", "internal/host/lock", "api", klog, errgroup}, kubernetesTypes...)},
+	{"kubelet-plugin/prepare", append([]string{"internal/host/disk", "internal/host/lock", "api", klog, otel, errgroup}, kubernetesTypes...)},
 	{"kubelet-plugin/checkpoint", []string{"internal/host/atomicfile", "internal/host/disk", "internal/host/lock", "api/gpu", "api/params", "kubelet-plugin/prepare", klog}},
 	{"kubelet-plugin/driverroot", []string{"internal/host/bootid", "kubelet-plugin/hook/ldso", klog, "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/diagnosis", []string{"api/gpu"}},
@@ -62,7 +63,7 @@ var law = []row{
 	{"kubelet-plugin/maintenance", []string{"internal/host/atomicfile", "internal/host/disk", "internal/host/lock", "api/gpu", "api/v1alpha1", "kubelet-plugin/prepare", klog}},
 	{"kubelet-plugin/gpunode", append([]string{"internal/liveness", "api/gpu", "api/v1alpha1", "api/wire", "kubelet-plugin/diagnosis", "kubelet-plugin/maintenance", klog, "k8s.io/client-go"}, kubernetesTypes...)},
 	{"kubelet-plugin/handover", []string{"internal/host/disk", "internal/host/lock", klog, errgroup, "golang.org/x/sys"}},
-	{"kubelet-plugin/server", append([]string{"api", "kubelet-plugin/diagnosis", "kubelet-plugin/podresources", "kubelet-plugin/prepare", klog, errgroup, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}, kubernetesTypes...)},
+	{"kubelet-plugin/server", append([]string{"api", "kubelet-plugin/diagnosis", "kubelet-plugin/podresources", "kubelet-plugin/prepare", klog, otel, errgroup, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}, kubernetesTypes...)},
 
 	{"scheduler-plugin/fit/topology", []string{"api/gpu"}},
 	{"scheduler-plugin/fit", []string{"api/gpu", "scheduler-plugin/fit/topology"}},
@@ -107,6 +108,8 @@ var law = []row{
 	{"internal/host/disk/disktest", []string{"internal/host/disk"}},
 	{"internal/liveness", nil},
 	{"internal/version", nil},
+	{"internal/logs", []string{"github.com/spf13/cobra", "k8s.io/component-base/logs"}},
+	{"internal/tracing", []string{klog, otel}},
 	{"internal/host/lock", []string{"internal/host/disk", "golang.org/x/sys"}},
 	{"internal/host/modprobe", []string{"internal/host/command", "github.com/cyphar/filepath-securejoin"}},
 	{"internal/host/namespacetest", []string{"golang.org/x/sys"}},
