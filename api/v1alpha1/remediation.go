@@ -144,6 +144,14 @@ const (
 	RemediationStepReplace         RemediationStep = "Replace"         // the GPU must be replaced
 )
 
+// RemediationSteps returns all steps.
+func RemediationSteps() []RemediationStep {
+	return []RemediationStep{
+		RemediationStepSuggested, RemediationStepWaiting, RemediationStepHold, RemediationStepDrain, RemediationStepReset, RemediationStepValidate,
+		RemediationStepRestore, RemediationStepRebootRequested, RemediationStepReplace,
+	}
+}
+
 // RemediationRecord is a completed remediation.
 type RemediationRecord struct {
 	// ID is that of the last attempt. It is unique in the history.

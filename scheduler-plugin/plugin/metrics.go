@@ -73,7 +73,21 @@ func newMetrics() *metrics {
 	for _, metric := range []compbasemetrics.Registerable{m.duration, m.misses, m.delegations, m.refusals, m.tooComplex, m.loss} {
 		_ = legacyregistry.Register(metric)
 	}
+	m.initialize()
 	return m
+}
+
+// initialize creates the series of the label values that are known, so that a rate includes the first event.
+func (m *metrics) initialize() {
+	for _, miss := range []string{missNarrowed, missChanged} {
+		m.misses.WithLabelValues(miss)
+	}
+	for _, cause := range []string{exceededNow, exceededBefore} {
+		m.tooComplex.WithLabelValues(cause)
+	}
+	for _, why := range []reason{undecided, unclear, partly, sharing, refused} {
+		m.delegations.WithLabelValues(string(why))
+	}
 }
 
 // time starts a measurement of an extension point. The returned function ends and records it.

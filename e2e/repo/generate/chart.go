@@ -7,8 +7,11 @@ import (
 	"strings"
 )
 
-// chartFolder is the folder of the chart's files that are generated from the manifests, below deployments/.
-const chartFolder = "helm/tessera/templates/shared"
+// chartFolder is the folder of the chart's files that are generated from the manifests, chartDashboards that of its dashboards, below deployments/.
+const (
+	chartFolder     = "helm/tessera/templates/shared"
+	chartDashboards = "helm/tessera/files/dashboards"
+)
 
 // manifestNamespace is the namespace of the plain manifests; the chart replaces it with the release's.
 const manifestNamespace = "tessera-system"
@@ -28,7 +31,7 @@ const (
 // chartLabels are the labels that the chart adds to every object. The manifests have none.
 const (
 	manifestMetadata = "\nmetadata:\n"
-	chartLabels      = `  labels: {{- include "tessera.labels" $ | nindent 4 }}` + "\n"
+	chartLabels      = "  labels: {{- include %q $ | nindent 4 }}\n"
 )
 
 const chartHead = `# Generated from deployments/%s by e2e/repo/generate; do not edit.
@@ -49,31 +52,25 @@ func shared() []struct{ manifest, when string } {
 		{"scheduler/common/rbac.yaml", ""},
 		{"scheduler/common/admission.yaml", "tessera.scheduler"},
 		{"scheduler/additional/schedulername.yaml", "tessera.additionalScheduler"},
+		{"monitoring/account.yaml", "tessera.podMonitors"},
+		{"monitoring/podmonitor.yaml", "tessera.podMonitors"},
+		{"monitoring/podmonitor-installer.yaml", "tessera.podMonitors"},
+		{"monitoring/podmonitor-scheduler.yaml", "tessera.podMonitors"},
+		{"monitoring/prometheusrule.yaml", "tessera.rules"},
 	}
 }
 
 // writeChart writes the templates of the chart that are generated from manifests, and removes those without a manifest.
 func writeChart(deployments string) error {
-	folder := filepath.Join(deployments, chartFolder)
-	if err := os.RemoveAll(folder); err != nil {
-		return fmt.Errorf("write the chart: %w", err)
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return fmt.Errorf("write the chart: %w", err)
-	}
 	files := map[string]string{}
 	for _, s := range shared() {
 		text, err := os.ReadFile(filepath.Join(deployments, s.manifest))
 		if err != nil {
 			return fmt.Errorf("write the chart: %w", err)
 		}
-		template, err := chartTemplate(s.manifest, string(text), s.when)
-		if err != nil {
-			return err
-		}
-		files[chartFile(s.manifest)] = template
+		files[chartFile(s.manifest)] = chartTemplate(s.manifest, string(text), s.when)
 	}
-	return write(folder, files)
+	return replaceFolder(filepath.Join(deployments, chartFolder), files)
 }
 
 // chartFile names the template of a manifest: scheduler/common/rbac.yaml is scheduler-rbac.yaml.
@@ -87,22 +84,24 @@ func chartFile(manifest string) string {
 }
 
 // chartTemplate returns the manifest as a template of the chart.
-func chartTemplate(manifest, text, when string) (string, error) {
-	if strings.Contains(text, "{{") {
-		return "", fmt.Errorf("write the chart: %s contains {{, which Helm would evaluate", manifest)
-	}
+func chartTemplate(manifest, text, when string) string {
+	text = strings.ReplaceAll(text, "{{", `{{ "{{" }}`) // Prometheus' templates
 	text = strings.ReplaceAll(text, "namespace: "+manifestNamespace, "namespace: {{ .Release.Namespace | quote }}")
 	text = strings.ReplaceAll(text, manifestNamespace, "{{ .Release.Namespace }}")
 	if manifest != policyFile && driverText.MatchString(text) { // the file contains both names of the driver
 		text = withChartDriver(text)
 	}
-	text = strings.ReplaceAll(text, manifestMetadata, manifestMetadata+chartLabels)
+	labels := "tessera.labels"
+	if strings.HasPrefix(manifest, "monitoring/") {
+		labels = "tessera.monitoringLabels"
+	}
+	text = strings.ReplaceAll(text, manifestMetadata, manifestMetadata+fmt.Sprintf(chartLabels, labels))
 	text = strings.ReplaceAll(text, manifestPullSecrets, "  - name: pullSecrets\n    expression: {{ include \"tessera.pullSecrets\" . | quote }}\n")
 	text = fmt.Sprintf(chartHead, manifest) + text
 	if when != "" {
 		text = fmt.Sprintf("{{- if include %q . }}\n%s{{- end }}\n", when, text)
 	}
-	return text, nil
+	return text
 }
 
 // withChartDriver returns the manifests with the chart's text for the driver's name, except in comments and in the metadata of the objects. It is the same

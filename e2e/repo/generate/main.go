@@ -1,5 +1,5 @@
 // Command generate writes the generated files of deployments/ and docs/: a DeviceClass for every MIG profile of the catalogue, the admission policy
-// for parameters, the component with NVIDIA's driver name, the chart's copies of the manifests and its README, the lists of examples, and docs/reference.md,
+// for parameters, the component with NVIDIA's driver name, the chart's copies of the manifests and its README, the dashboards, the lists of examples, and docs/reference.md,
 // docs/installer-api.md, docs/health-xids.md and docs/support.md.
 //
 //go:generate go run . ../../..
@@ -83,7 +83,21 @@ func run(repository string) error {
 	if err := write(deployments, map[string]string{chartReadme: readme}); err != nil {
 		return err
 	}
+	if err := writeMonitoring(deployments); err != nil {
+		return err
+	}
 	return writeChart(deployments)
+}
+
+// replaceFolder replaces a folder by one with these files.
+func replaceFolder(folder string, files map[string]string) error {
+	if err := os.RemoveAll(folder); err != nil {
+		return fmt.Errorf("write generated files: %w", err)
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return fmt.Errorf("write generated files: %w", err)
+	}
+	return write(folder, files)
 }
 
 func write(folder string, files map[string]string) error {

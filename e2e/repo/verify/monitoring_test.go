@@ -2,8 +2,10 @@ package verify
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
@@ -79,13 +82,11 @@ func monitoringFile[T any](t *testing.T, name string) T {
 
 func TestAlertRules(t *testing.T) {
 	plain := monitoringFile[ruleFile](t, "rules.yaml")
-	object := monitoringFile[ofOperator[ruleFile]](t, "prometheusrule.yaml")
-	if diff := cmp.Diff(plain, object.Spec); diff != "" {
-		t.Errorf("the two files differ (-rules.yaml +prometheusrule.yaml):\n%s", diff)
+	page, err := os.ReadFile(filepath.Join(root(t), "docs", "alerts.md"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if object.APIVersion != "monitoring.coreos.com/v1" || object.Kind != "PrometheusRule" {
-		t.Errorf("prometheusrule.yaml is %s %s", object.APIVersion, object.Kind)
-	}
+	var alerts []string
 	for _, group := range plain.Groups {
 		for _, rule := range group.Rules {
 			if rule.Record != "" {
@@ -97,6 +98,10 @@ func TestAlertRules(t *testing.T) {
 			if !strings.HasPrefix(rule.Alert, "Tessera") || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
 				t.Errorf("%q: needs a name that begins with Tessera, a summary, and a description with the action to take", rule.Alert)
 			}
+			alerts = append(alerts, rule.Alert)
+			if want := "https://github.com/tessera-gpu/tessera/blob/main/docs/alerts.md#" + strings.ToLower(rule.Alert); rule.Annotations["runbook_url"] != want {
+				t.Errorf("%s: runbook_url %q, want %q", rule.Alert, rule.Annotations["runbook_url"], want)
+			}
 			if severity := rule.Labels["severity"]; severity != "warning" && severity != "critical" {
 				t.Errorf("%s: severity %q", rule.Alert, severity)
 			}
@@ -105,6 +110,88 @@ func TestAlertRules(t *testing.T) {
 			}
 		}
 	}
+	var sections []string
+	for _, match := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(string(page), -1) {
+		sections = append(sections, match[1])
+	}
+	slices.Sort(alerts)
+	slices.Sort(sections)
+	if diff := cmp.Diff(alerts, sections); diff != "" {
+		t.Errorf("sections of docs/alerts.md (-alerts +sections):\n%s", diff)
+	}
+}
+
+// TestChartMonitors: with the values, the chart has the objects of deployments/monitoring, with the labels by which Prometheus selects them.
+func TestChartMonitors(t *testing.T) {
+	kinds := func(flags ...string) map[string]int {
+		count := map[string]int{}
+		for _, object := range templated(t, "gpus", flags...) {
+			if object.GroupVersionKind().Group == "monitoring.coreos.com" || object.GetName() == "tessera-metrics" || object.GetName() == "tessera-dashboards" {
+				count[object.GetKind()]++
+				if flags != nil && object.GetLabels()["release"] != "prom" {
+					t.Errorf("%s %s has the labels %v", object.GetKind(), object.GetName(), object.GetLabels())
+				}
+				if object.GetNamespace() != "gpus" {
+					t.Errorf("%s %s is in %q", object.GetKind(), object.GetName(), object.GetNamespace())
+				}
+			}
+		}
+		return count
+	}
+	if got := kinds(); len(got) > 0 {
+		t.Errorf("by default: %v", got)
+	}
+	all := []string{"--set", "monitoring.podMonitors=true,monitoring.rules=true,monitoring.dashboards=true,monitoring.labels.release=prom"}
+	want := map[string]int{"PodMonitor": 3, "PrometheusRule": 1, "ConfigMap": 1, "ServiceAccount": 1, "Secret": 1}
+	if diff := cmp.Diff(want, kinds(all...)); diff != "" {
+		t.Errorf("objects (-want +got):\n%s", diff)
+	}
+	plain := monitoringFile[ofOperator[ruleFile]](t, "prometheusrule.yaml")
+	for _, object := range templated(t, "gpus", all...) {
+		switch {
+		case object.GetKind() == "PrometheusRule":
+			text, err := yaml.Marshal(object.Object["spec"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var spec ruleFile
+			if err := yaml.UnmarshalStrict(text, &spec); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(plain.Spec, spec); diff != "" {
+				t.Errorf("rules of the chart (-deployments/monitoring +chart):\n%s", diff)
+			}
+		case object.GetName() == "tessera-dashboards":
+			data, _, err := unstructured.NestedStringMap(object.Object, "data")
+			if err != nil || len(data) != len(dashboards(t)) {
+				t.Errorf("%d dashboards: %v", len(data), err)
+			}
+			for name, text := range data {
+				if text != strings.TrimSpace(dashboards(t)[strings.TrimPrefix(name, "tessera-")]) {
+					t.Errorf("%s differs from deployments/monitoring", name)
+				}
+			}
+		}
+	}
+}
+
+// dashboards returns the texts of Grafana's files by name.
+func dashboards(t *testing.T) map[string]string {
+	t.Helper()
+	folder := os.DirFS(filepath.Join(root(t), "deployments", "monitoring", "dashboards"))
+	names, err := fs.Glob(folder, "*.json")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no dashboards: %v", err)
+	}
+	files := map[string]string{}
+	for _, name := range names {
+		text, err := fs.ReadFile(folder, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = string(text)
+	}
+	return files
 }
 
 func TestPodMonitorFindsTheAgent(t *testing.T) {
@@ -164,6 +251,9 @@ func TestPodMonitorsUseTheAccount(t *testing.T) {
 
 // dashboardFile has the fields of Grafana's format that are checked.
 type dashboardFile struct {
+	Templating struct {
+		List []struct{ Name string }
+	}
 	Panels []struct {
 		ID      int
 		GridPos struct{ H, W, X, Y int }
@@ -174,15 +264,19 @@ type dashboardFile struct {
 	}
 }
 
-func TestDashboard(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root(t), "deployments", "monitoring", "dashboard.json"))
-	if err != nil {
-		t.Fatal(err)
+func TestDashboards(t *testing.T) {
+	for name, text := range dashboards(t) {
+		t.Run(name, func(t *testing.T) { checkDashboard(t, text) })
 	}
+}
+
+func checkDashboard(t *testing.T, text string) {
+	t.Helper()
 	var dashboard dashboardFile
-	if err := json.Unmarshal(text, &dashboard); err != nil {
+	if err := json.Unmarshal([]byte(text), &dashboard); err != nil {
 		t.Fatal(err)
 	}
+	selects := slices.ContainsFunc(dashboard.Templating.List, func(v struct{ Name string }) bool { return v.Name == "node" })
 	ids, taken := map[int]bool{}, map[[2]int]int{}
 	for _, panel := range dashboard.Panels {
 		if ids[panel.ID] {
@@ -201,7 +295,7 @@ func TestDashboard(t *testing.T) {
 			if target.Datasource["uid"] != "${datasource}" {
 				t.Errorf("panel %d: the data source is %q, must be the variable", panel.ID, target.Datasource["uid"])
 			}
-			if !strings.Contains(target.Expr, `node=~"$node"`) {
+			if selects && !strings.Contains(target.Expr, `node=~"$node"`) {
 				t.Errorf("panel %d does not follow the choice of nodes: %s", panel.ID, target.Expr)
 			}
 		}
@@ -214,26 +308,32 @@ func TestMonitoringHasEveryFile(t *testing.T) {
 		Kind               string   `json:"kind"`
 		Namespace          string   `json:"namespace"`
 		Resources          []string `json:"resources"`
+		Labels             []any    `json:"labels"`
 		ConfigMapGenerator []struct {
 			Name    string         `json:"name"`
 			Files   []string       `json:"files"`
 			Options map[string]any `json:"options"`
 		} `json:"configMapGenerator"`
 	}](t, "kustomization.yaml")
-	listed := append([]string{"kustomization.yaml", "rules.yaml", "README.md"}, kustomization.Resources...)
+	listed := append([]string{"kustomization.yaml", "rules.yaml", "README.md", "dashboards.yaml"}, kustomization.Resources...)
 	for _, generator := range kustomization.ConfigMapGenerator {
 		for _, file := range generator.Files {
 			_, path, _ := strings.Cut(file, "=")
 			listed = append(listed, path)
 		}
 	}
-	entries, err := os.ReadDir(filepath.Join(root(t), "deployments", "monitoring"))
+	var there []string
+	folder := filepath.Join(root(t), "deployments", "monitoring")
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(folder, path)
+		there = append(there, relative)
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	var there []string
-	for _, entry := range entries {
-		there = append(there, entry.Name())
 	}
 	slices.Sort(listed)
 	slices.Sort(there)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/prometheus"
 )
 
 // job is the job in the documentation, without its indentation.
@@ -28,7 +29,11 @@ func TestPrometheusDiscoversTheAgents(t *testing.T) {
 	const namespace = "discovery"
 	p := newPrometheus(t, map[string]string{})
 	pods := createRendered(t, namespace)
-	text := job.FindSubmatch(monitoring(t, "README.md"))
+	readme, err := prometheus.File("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := job.FindSubmatch(readme)
 	if text == nil {
 		t.Fatal("the documentation has no job")
 	}
@@ -37,14 +42,16 @@ func TestPrometheusDiscoversTheAgents(t *testing.T) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var found struct{ Targets []map[string]string }
-	p.run(map[string]any{"config": file, "kubeconfig": shared.kubeconfig, "pods": pods}, &found)
+	targets, err := p.Discover(t.Context(), file, shared.kubeconfig, pods)
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := []map[string]string{{
 		"__address__": "192.0.2.1:8080", "__metrics_path__": "/metrics", "__scheme__": "https", "__scrape_interval__": "1m", "__scrape_timeout__": "10s",
 		"instance": "192.0.2.1:8080", "job": "tessera-node", "node": "worker",
 	}}
 	formats := cmpopts.IgnoreMapEntries(func(label, _ string) bool { return strings.Contains(label, "histograms_") })
-	if diff := cmp.Diff(want, found.Targets, formats); diff != "" {
+	if diff := cmp.Diff(want, targets, formats); diff != "" {
 		t.Errorf("targets among %d pods (-want +got):\n%s", pods, diff)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/prometheus"
 )
 
 // world has the programs and the API server that all tests share.
@@ -44,7 +45,7 @@ func (w *world) build(ctx context.Context, dir string) error {
 	var err error
 	w.promql = sync.OnceValues(func() (string, error) {
 		path := filepath.Join(dir, "promql")
-		return path, harness.BuildIn(ctx, "e2e/tests/promql", path, ".")
+		return path, prometheus.Build(ctx, path)
 	})
 	build := func(name string, args ...string) string {
 		path := filepath.Join(dir, name)

@@ -1,18 +1,13 @@
 package agent
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,11 +22,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/wire"
-	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/prometheus"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
@@ -149,123 +143,52 @@ func prepared(scrape, count string) string {
 // stale waits until the next scrape reads the hardware again.
 func stale() { <-time.After(1100 * time.Millisecond) }
 
-// prometheus is a program that evaluates queries with Prometheus' engine.
-type prometheus struct {
-	t       *testing.T
-	program string
-	target  map[string]string
+// server is a Prometheus that scrapes an agent or a scheduler. Its methods end the test with an error.
+type server struct {
+	prometheus.Server
+	t *testing.T
 }
 
-// outcome is the result of one query.
-type outcome struct {
-	Error   string
-	Unknown []string
-	Samples []struct {
-		Labels map[string]string
-		Value  string
-	}
-}
-
-// newPrometheus returns the evaluator of queries. target are labels of the target in addition to its namespace.
-func newPrometheus(t *testing.T, target map[string]string) prometheus {
+// newPrometheus returns a Prometheus. target are labels of the target in addition to its namespace.
+func newPrometheus(t *testing.T, target map[string]string) server {
 	t.Helper()
 	program, err := shared.promql()
 	if err != nil {
 		t.Fatal(err)
 	}
 	target["namespace"] = "tessera-system"
-	return prometheus{t: t, program: program, target: target}
+	return server{prometheus.Server{Program: program, Target: target}, t}
 }
 
-// ask evaluates all queries after the scrapes, which are 30 s apart.
-func (p prometheus) ask(scrapes, queries []string) []outcome {
-	p.t.Helper()
-	var answer struct{ Results []outcome }
-	p.run(map[string]any{"target": p.target, "scrapes": scrapes, "interval": 30, "queries": queries}, &answer)
-	if len(answer.Results) != len(queries) {
-		p.t.Fatalf("ask Prometheus: %d results for %d queries", len(answer.Results), len(queries))
-	}
-	return answer.Results
-}
-
-// run gives the program the task and reads its answer.
-func (p prometheus) run(task, answer any) {
-	p.t.Helper()
-	in, err := json.Marshal(task)
+// evaluate evaluates all queries after the scrapes.
+func (s server) evaluate(scrapes, queries []string) []prometheus.Outcome {
+	s.t.Helper()
+	outcomes, err := s.Evaluate(s.t.Context(), scrapes, queries)
 	if err != nil {
-		p.t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	cmd := exec.CommandContext(p.t.Context(), p.program)
-	var complaints bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), &complaints
-	out, err := cmd.Output()
-	if err == nil {
-		err = json.Unmarshal(out, answer)
-	}
-	if err != nil {
-		p.t.Fatalf("ask Prometheus: %v\n%s", err, complaints.String())
-	}
+	return outcomes
 }
 
-// monitoring returns the text of a file of deployments/monitoring.
-func monitoring(t *testing.T, name string) []byte {
+// rules returns the alerts and recording rules of groups.
+func rules(t *testing.T, groups ...string) (alerts, records prometheus.Queries) {
 	t.Helper()
-	source, err := binaries.Source()
+	alerts, records, err := prometheus.Rules(groups...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(source, "deployments", "monitoring", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
-// variables replaces a dashboard's variables as Grafana does when all values are selected.
-func variables() *strings.Replacer {
-	return strings.NewReplacer("$__rate_interval", "2m", "$node", ".*", "$gpu", ".*", "$namespace", ".*")
-}
-
-// dashboardQueries returns every query of the dashboard by panel, and the queries of its variables.
-func dashboardQueries(t *testing.T) map[string]string {
-	t.Helper()
-	var dashboard struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ RefID, Expr string }
-		}
-		Templating struct {
-			List []struct{ Name, Definition string }
-		}
-	}
-	if err := json.Unmarshal(monitoring(t, "dashboard.json"), &dashboard); err != nil {
-		t.Fatal(err)
-	}
-	queries := map[string]string{}
-	for _, panel := range dashboard.Panels {
-		for _, target := range panel.Targets {
-			queries[panel.Title+" "+target.RefID] = variables().Replace(target.Expr)
-		}
-	}
-	asked := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
-	for _, variable := range dashboard.Templating.List {
-		if variable.Definition == "" {
-			continue
-		}
-		parts := asked.FindStringSubmatch(variables().Replace(variable.Definition))
-		if parts == nil {
-			t.Fatalf("variable %s: %s", variable.Name, variable.Definition)
-		}
-		queries["variable "+variable.Name] = fmt.Sprintf("count by (%s) (%s)", parts[2], parts[1])
-	}
-	return queries
+	return alerts, records
 }
 
 // readmeQueries returns the example queries of the README: one per line, continued on indented lines.
-func readmeQueries(t *testing.T) map[string]string {
+func readmeQueries(t *testing.T) prometheus.Queries {
 	t.Helper()
-	queries := map[string]string{}
-	blocks := strings.Split(string(monitoring(t, "README.md")), "```")
+	text, err := prometheus.File("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries := prometheus.Queries{}
+	blocks := strings.Split(string(text), "```")
 	for i := 1; i < len(blocks); i += 2 {
 		if !strings.HasPrefix(blocks[i], "\n# ") {
 			continue
@@ -282,52 +205,12 @@ func readmeQueries(t *testing.T) map[string]string {
 	return queries
 }
 
-// rules returns the expressions of the alerts and recording rules of groups, by name.
-func rules(t *testing.T, groups ...string) (alerts, records map[string]string) {
-	t.Helper()
-	var file struct {
-		Groups []struct {
-			Name  string
-			Rules []struct{ Alert, Record, Expr string }
-		}
-	}
-	if err := yaml.Unmarshal(monitoring(t, "rules.yaml"), &file); err != nil {
-		t.Fatal(err)
-	}
-	alerts, records = map[string]string{}, map[string]string{}
-	for _, group := range file.Groups {
-		if !slices.Contains(groups, group.Name) {
-			continue
-		}
-		for _, rule := range group.Rules {
-			if rule.Record != "" {
-				records[rule.Record] = rule.Expr
-			} else {
-				alerts[rule.Alert] = rule.Expr
-			}
-		}
-	}
-	return alerts, records
-}
-
-// keys returns the keys and values of a table in the same order.
-func keys(table map[string]string) (names, values []string) {
-	for name := range table {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		values = append(values, table[name])
-	}
-	return names, values
-}
-
 // unmeasured matches the metrics that the fake does not provide: it counts neither errors of single MIG devices nor
 // PCIe replays.
 var unmeasured = regexp.MustCompile(`\btessera_(slice_ecc_errors|gpu_pcie_replays)_total\b`)
 
 // complaints returns the parts of a query that match no series of the scrapes.
-func (o outcome) complaints() []string {
+func complaints(o prometheus.Outcome) []string {
 	var all []string
 	if o.Error != "" {
 		all = append(all, o.Error)
@@ -412,12 +295,18 @@ func TestMetrics(t *testing.T) {
 	})
 
 	t.Run("values", func(t *testing.T) { w.values(t, p) })
-	t.Run("dashboard", func(t *testing.T) {
-		all := dashboardQueries(t)
-		maps.Copy(all, readmeQueries(t))
-		names, queries := keys(all)
-		for i, outcome := range p.ask(w.scrapes, queries) {
-			for _, complaint := range outcome.complaints() {
+	t.Run("dashboards", func(t *testing.T) {
+		all := readmeQueries(t)
+		for _, name := range []string{"fleet", "node", "namespace"} { // the others have metrics of the scheduler and the installer
+			queries, err := prometheus.Dashboard(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			maps.Copy(all, queries)
+		}
+		names, queries := all.Sorted()
+		for i, outcome := range p.evaluate(w.scrapes, queries) {
+			for _, complaint := range complaints(outcome) {
 				t.Errorf("%s: %s: %s", names[i], queries[i], complaint)
 			}
 			// Queries that show problems only, and metrics that the fake does not provide, have empty results.
@@ -453,9 +342,9 @@ func TestMetrics(t *testing.T) {
 
 // dcgm checks that the recording rules give DCGM's metrics the pods of the devices. The lines have the form of dcgm-exporter 4.8.3
 // (internal/pkg/rendermetrics): no label of the pods of this DRA driver, GPU_I_ID for a MIG device. Prometheus adds the labels of the exporter's pod.
-func (w *ward) dcgm(t *testing.T, p prometheus) {
+func (w *ward) dcgm(t *testing.T, p server) {
 	_, records := rules(t, "tessera-dcgm")
-	names, queries := keys(records)
+	names, queries := records.Sorted()
 	state, err := fakegpu.Read(w.machine())
 	w.must(err)
 	var text strings.Builder
@@ -470,14 +359,14 @@ func (w *ward) dcgm(t *testing.T, p prometheus) {
 		}
 	}
 	want := []string{"left 0.54", "right 0.54", "small-0 0.5", "small-1 0.51", "trainer 0.1", "turn-0 0.3", "turn-1 0.3"}
-	for i, outcome := range p.ask([]string{w.scrapes[1] + text.String()}, queries) {
+	for i, outcome := range p.evaluate([]string{w.scrapes[1] + text.String()}, queries) {
 		var got []string
 		for _, sample := range outcome.Samples {
 			got = append(got, sample.Labels["pod"]+" "+sample.Value)
 		}
 		slices.Sort(got)
-		if diff := cmp.Diff(want, got); diff != "" || len(outcome.complaints()) > 0 {
-			t.Errorf("%s: %v (-want +got):\n%s", names[i], outcome.complaints(), diff)
+		if diff := cmp.Diff(want, got); diff != "" || len(complaints(outcome)) > 0 {
+			t.Errorf("%s: %v (-want +got):\n%s", names[i], complaints(outcome), diff)
 		}
 	}
 	if len(names) == 0 {
@@ -486,7 +375,7 @@ func (w *ward) dcgm(t *testing.T, p prometheus) {
 }
 
 // values checks the values of single series.
-func (w *ward) values(t *testing.T, p prometheus) {
+func (w *ward) values(t *testing.T, p server) {
 	shared := fmt.Sprintf(`{gpu=%q}`, w.hardware.GPUs[2].Name())
 	tests := []struct {
 		query string
@@ -523,7 +412,7 @@ func (w *ward) values(t *testing.T, p prometheus) {
 	for _, test := range tests {
 		queries = append(queries, test.query)
 	}
-	for i, outcome := range p.ask(w.scrapes, queries) {
+	for i, outcome := range p.evaluate(w.scrapes, queries) {
 		var got []string
 		for _, s := range outcome.Samples {
 			got = append(got, s.Value)
@@ -536,15 +425,15 @@ func (w *ward) values(t *testing.T, p prometheus) {
 }
 
 // alerts checks that each alert fires for its cause and no other alert does.
-func (w *ward) alerts(t *testing.T, p prometheus) {
+func (w *ward) alerts(t *testing.T, p server) {
 	alerts, _ := rules(t, "tessera")
-	names, rules := keys(alerts)
+	names, rules := alerts.Sorted()
 	healthy := prepared(w.scrapes[1], "9")
 	firing := func(scrapes ...string) []string {
 		t.Helper()
 		var loud []string
-		for i, outcome := range p.ask(append([]string{prepared(w.scrapes[0], "0"), healthy}, scrapes...), rules) {
-			for _, complaint := range outcome.complaints() {
+		for i, outcome := range p.evaluate(append([]string{prepared(w.scrapes[0], "0"), healthy}, scrapes...), rules) {
+			for _, complaint := range complaints(outcome) {
 				t.Errorf("%s: %s", names[i], complaint)
 			}
 			if len(outcome.Samples) > 0 {
@@ -628,7 +517,7 @@ func TestSchedulerAlert(t *testing.T) {
 		return fmt.Sprintf(series, first, second)
 	}
 	alerts, _ := rules(t, "tessera-scheduler")
-	names, rules := keys(alerts)
+	names, rules := alerts.Sorted()
 	for name, test := range map[string]struct {
 		scrape string
 		want   []string
@@ -638,8 +527,8 @@ func TestSchedulerAlert(t *testing.T) {
 		"no pod responds": {"", names},
 	} {
 		var loud []string
-		for i, outcome := range p.ask([]string{pods("1", "0"), test.scrape}, rules) {
-			for _, complaint := range outcome.complaints() {
+		for i, outcome := range p.evaluate([]string{pods("1", "0"), test.scrape}, rules) {
+			for _, complaint := range complaints(outcome) {
 				t.Errorf("%s: %s: %s", name, names[i], complaint)
 			}
 			if len(outcome.Samples) > 0 {

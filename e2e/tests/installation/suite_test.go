@@ -63,6 +63,7 @@ var _ = Describe("The installer", Ordered, ContinueOnFailure, func() {
 	schedules()
 	keepsPodsAlive()
 	upgrades()
+	monitored()
 	leaves()
 	pages()
 })

@@ -93,6 +93,8 @@ func upgrades() {
 		toDriver(ctx, cluster.NewDriver)
 		allReady(ctx, cluster.NewDriver, hopper, older)
 		stands(ctx, ampere, v1alpha1.PhaseRolledBack, cluster.OldDriver)
+		server := newServer(ctx)
+		Expect(alerts(ctx, server)).To(Equal([]string{"TesseraNodesStuck"}))
 		Expect(gpuNode(ctx, ampere).Status.Attempt).To(gstruct.PointTo(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Reason": Not(BeEmpty()), "Count": BeNumerically(">=", 1)})))
 
 		r := newRoom(ctx)
@@ -103,6 +105,7 @@ func upgrades() {
 		Expect(c.BreakDriver(ampere, cluster.NewDriver, cluster.Works)).To(Succeed())
 		resume(ctx)
 		stands(ctx, ampere, v1alpha1.PhaseReady, cluster.NewDriver)
+		Expect(alerts(ctx, server)).To(BeEmpty())
 	}, limit)
 
 	It("A3: takes precompiled drivers kernel by kernel; one that has no image leaves the others ready", func(ctx context.Context) {

@@ -71,8 +71,28 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 			return nil, err
 		}
 	}
+	m.initialize()
 	return m, nil
 }
+
+// initialize creates the series of the label values that are known, so that a rate includes the first event.
+func (m *Metrics) initialize() {
+	for _, result := range []string{granted, refused} {
+		m.evictions.WithLabelValues(result)
+	}
+	for _, outcome := range []v1alpha1.RemediationOutcome{v1alpha1.OutcomeRecovered, v1alpha1.OutcomeFailed, v1alpha1.OutcomeStopped} {
+		m.remediations.WithLabelValues(string(outcome))
+	}
+	for _, step := range v1alpha1.RemediationSteps() {
+		m.remedies.WithLabelValues(string(step))
+	}
+}
+
+// Values of the label result of evictions.
+const (
+	granted = "granted"
+	refused = "refused"
+)
 
 // ObserveNode counts a node by the status that is about to be written, and observes the time in the phase that it leaves.
 func (m *Metrics) ObserveNode(node *v1alpha1.GPUNode, status v1alpha1.GPUNodeStatus, now time.Time) {
@@ -137,11 +157,9 @@ func (m *Metrics) SetRolloutStage(owner string, rollout *v1alpha1.RolloutStatus)
 func (m *Metrics) ObserveTimeToReady(d time.Duration) { m.timeToReady.Observe(d.Seconds()) }
 
 // AddEvictions counts evictions by the answer of the API server.
-func (m *Metrics) AddEvictions(granted, refused int) {
-	m.evictions.WithLabelValues("refused").Add(float64(refused))
-	if granted > 0 {
-		m.evictions.WithLabelValues("granted").Add(float64(granted))
-	}
+func (m *Metrics) AddEvictions(permitted, rejected int) {
+	m.evictions.WithLabelValues(granted).Add(float64(permitted))
+	m.evictions.WithLabelValues(refused).Add(float64(rejected))
 }
 
 // CountRemediation counts a remediation that has ended.

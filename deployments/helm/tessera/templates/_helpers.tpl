@@ -147,3 +147,21 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- end -}}
+
+{{/* The labels of objects for Prometheus and Grafana, which select objects by label. */}}
+{{- define "tessera.monitoringLabels" -}}
+{{- include "tessera.labels" . }}
+{{- with .Values.monitoring.labels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Non-empty if Prometheus shall scrape Tessera. */}}
+{{- define "tessera.podMonitors" -}}
+{{- if .Values.monitoring.podMonitors }}yes{{ end -}}
+{{- end -}}
+
+{{/* Non-empty if the alerts and recording rules are installed. */}}
+{{- define "tessera.rules" -}}
+{{- if .Values.monitoring.rules }}yes{{ end -}}
+{{- end -}}
