@@ -27,6 +27,20 @@ func main() {
 }
 
 func run(repository string) error {
+	if err := writeDocs(repository); err != nil {
+		return err
+	}
+	deployments := filepath.Join(repository, "deployments")
+	for _, step := range []func(deployments string) error{writeManifests, writeComponent, writeMonitoring, writeChartReadme, writeChart} { // in this order
+		if err := step(deployments); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeDocs writes the generated pages of docs/.
+func writeDocs(repository string) error {
 	reference, err := renderReference(repository)
 	if err != nil {
 		return err
@@ -39,12 +53,13 @@ func run(repository string) error {
 	if err != nil {
 		return err
 	}
-	if err := write(filepath.Join(repository, "docs"), map[string]string{
+	return write(filepath.Join(repository, "docs"), map[string]string{
 		"reference.md": reference, "installer-api.md": installer, "health-xids.md": renderXIDs(), "support.md": support,
-	}); err != nil {
-		return err
-	}
-	deployments := filepath.Join(repository, "deployments")
+	})
+}
+
+// writeManifests writes the DeviceClasses of profiles, the policy for parameters and the lists of examples.
+func writeManifests(deployments string) error {
 	models, err := catalog.Models()
 	if err != nil {
 		return err
@@ -64,29 +79,26 @@ func run(repository string) error {
 		}
 		files[folder+"/README.md"] = renderExamples(introduction, examples)
 	}
-	if err := write(deployments, files); err != nil {
-		return err
-	}
+	return write(deployments, files)
+}
+
+// writeComponent writes the component with the name of NVIDIA's driver.
+func writeComponent(deployments string) error {
 	scheduler := filepath.Join(deployments, "scheduler")
-	component, err := renderComponent( // includes the files written above
-		deployments, filepath.Join(scheduler, "common"), filepath.Join(scheduler, "additional"))
+	component, err := renderComponent(deployments, filepath.Join(scheduler, "common"), filepath.Join(scheduler, "additional"))
 	if err != nil {
 		return err
 	}
-	if err := write(deployments, map[string]string{"nvidia/kustomization.yaml": component}); err != nil {
-		return err
-	}
+	return write(deployments, map[string]string{"nvidia/kustomization.yaml": component})
+}
+
+// writeChartReadme writes the chart's README.
+func writeChartReadme(deployments string) error {
 	readme, err := renderChartReadme(deployments)
 	if err != nil {
 		return err
 	}
-	if err := write(deployments, map[string]string{chartReadme: readme}); err != nil {
-		return err
-	}
-	if err := writeMonitoring(deployments); err != nil {
-		return err
-	}
-	return writeChart(deployments)
+	return write(deployments, map[string]string{chartReadme: readme})
 }
 
 // replaceFolder replaces a folder by one with these files.

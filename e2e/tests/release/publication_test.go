@@ -1,8 +1,10 @@
 package release
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -98,8 +100,10 @@ func (r published) testGoInstall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for extension, text := range map[string]string{".mod": string(requirements), ".info": fmt.Sprintf("{%q: %q}", "Version", release.Version)} {
-		if err := os.WriteFile(at+extension, []byte(text), 0o644); err != nil {
+	for file, text := range map[string]string{
+		at + ".mod": string(requirements), at + ".info": fmt.Sprintf("{%q: %q}", "Version", release.Version), filepath.Join(filepath.Dir(at), "list"): release.Version + "\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -109,7 +113,10 @@ func (r published) testGoInstall(t *testing.T) {
 	cache := goEnv(t, "GOMODCACHE")
 	t.Cleanup(func() { // the version exists for this test only
 		for _, leftover := range []string{filepath.Join(cache, release.String()), filepath.Join(cache, "cache", "download", release.Path, "@v", release.Version)} {
-			run(t, ".", "sh", "-c", `chmod -R u+w "$1"* 2>/dev/null; rm -rf "$1" "$1".*`, "sh", leftover)
+			remove := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", `chmod -R u+w "$1"* 2>/dev/null; rm -rf "$1" "$1".*`, "sh", leftover)
+			if out, err := remove.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
 		}
 	})
 	programs := t.TempDir()
