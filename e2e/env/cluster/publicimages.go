@@ -15,12 +15,17 @@ const (
 	CUDAImage = "nvcr.io/nvidia/cuda:12.6.3-base-ubuntu24.04"
 	// VectorAddImage is the CUDA sample vectorAdd, which the image starts.
 	VectorAddImage = "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0"
+	// VLLMImage is vLLM's server. Its counterpart in the lab computes once and then answers for its health.
+	VLLMImage = "docker.io/vllm/vllm-openai:v0.11.0"
 	// BusyboxImage contains no C library.
 	BusyboxImage = "docker.io/library/busybox:1.37-musl"
 )
 
 // vectorAdd is the path of the sample in VectorAddImage.
 const vectorAdd = "/cuda-samples/vectorAdd"
+
+// vllm is the program of VLLMImage in the lab.
+const vllm = "#!/bin/sh\nset -e\nprobe vectoradd\nmkdir -p /tmp/www\ntouch /tmp/www/health\nexec httpd -f -p 8000 -h /tmp/www\n"
 
 // cudaEnv are the variables of NVIDIA's images that its container runtime interprets. They must have no effect with CDI.
 var cudaEnv = []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"}
@@ -38,10 +43,12 @@ func publicImages(ctx context.Context, folder, probe string) (string, error) {
 		oci.File{Path: vectorAdd, Content: []byte("#!/bin/sh\nexec probe vectoradd\n"), Mode: 0o755},
 	)
 	sample.Env, sample.Entrypoint = slices.Concat(sample.Env, cudaEnv), []string{vectorAdd}
+	server := base.Image(VLLMImage, oci.File{Path: "/usr/bin/probe", Source: probe}, oci.File{Path: "/usr/bin/vllm", Content: []byte(vllm), Mode: 0o755})
+	server.Env, server.Entrypoint = slices.Concat(server.Env, cudaEnv), []string{"vllm", "serve"}
 	static, err := bundle.Static(ctx, BusyboxImage)
 	if err != nil {
 		return "", err
 	}
 	archive := filepath.Join(folder, "public.tar")
-	return archive, oci.WriteArchive(archive, cuda, sample, static)
+	return archive, oci.WriteArchive(archive, cuda, sample, server, static)
 }

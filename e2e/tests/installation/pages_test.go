@@ -42,6 +42,7 @@ func followsPages() {
 		Expect(err).NotTo(HaveOccurred())
 		steps := stepsOf(known.Replace(string(text)))
 		Expect(len(steps)).To(BeNumerically(">=", 3), "command lines of %s", page)
+		writeFiles(shell.Dir, string(text))
 		for _, s := range steps {
 			s.run(ctx, shell)
 		}
@@ -53,6 +54,12 @@ func followsPages() {
 			Expect(gpuNode(ctx, name).Status.Phase).To(Equal(v1alpha1.PhaseReady))
 		}
 	}, limit)
+
+	for _, task := range []string{"four-teams", "notebooks", "inference"} {
+		It("leads through docs/tasks/"+task+".md", func(ctx context.Context) {
+			follow(ctx, "docs/tasks/"+task+".md")
+		}, limit)
+	}
 
 	It("runs the manifest of README.md", func(ctx context.Context) {
 		text, err := os.ReadFile(filepath.Join(shell.Dir, "README.md"))
@@ -202,6 +209,17 @@ func stepsOf(page string) []step {
 		}
 	}
 	return steps
+}
+
+// file matches a block of a page that a reader saves: its first line is a comment with the name.
+var file = regexp.MustCompile("(?ms)^```yaml\n# ([\\w-]+\\.yaml)\n(.*?)^```$")
+
+// writeFiles writes the files of a page into the folder.
+func writeFiles(folder, page string) {
+	GinkgoHelper()
+	for _, block := range file.FindAllStringSubmatch(page, -1) {
+		Expect(os.WriteFile(filepath.Join(folder, block[1]), []byte(block[2]), 0o644)).To(Succeed())
+	}
 }
 
 // run runs the line and compares its output. A line with an output is repeated until that appears: the log of a pod may be delayed.
