@@ -29,9 +29,10 @@ INTEGRATION := ./e2e/tests/agent ./e2e/tests/contract ./e2e/tests/installer ./e2
 # NVIDIA's files are not in the repository: only test-contract runs this package.
 CONTRACT    := ./e2e/tests/contract/nvidia
 RELEASE     := ./e2e/tests/release
+KUEUE       := ./e2e/tests/kueue
 SUITE       := ./e2e/tests/suite ./e2e/tests/installation ./e2e/tests/vm
 VERIFY      := ./e2e/repo/verify ./e2e/repo/verify/dialect
-UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE) $(CONTRACT) $(RELEASE) $(1)))
+UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE) $(CONTRACT) $(RELEASE) $(KUEUE) $(1)))
 
 ##@ Daily
 
@@ -70,7 +71,7 @@ test: lab ## all tests: test-unit, test-integration, test-lab and test-upstream 
 	@$(MAKE) test-integration
 	@$(MAKE) test-lab
 	@$(MAKE) test-upstream
-	@echo "left out: test-driver, which downloads NVIDIA's drivers (260 MB), test-modules, which also compiles them, test-vm, test-long and test-contract"
+	@echo "left out: test-driver, which downloads NVIDIA's drivers (260 MB), test-modules, which also compiles them, test-vm, test-kueue, test-release, test-long and test-contract"
 
 # Most of these tests wait for an agent or a controller, so more of them run in parallel than there are processors.
 .PHONY: test-integration
@@ -103,6 +104,10 @@ test-upstream: lab ## Kubernetes' test cases of the scheduler, with our plugin i
 test-vm: $(GINKGO) ## the suite on virtual machines: stock kernels of Debian, systemd, cgroup v2, vfio-pci, kernel modules (root; QEMU, no KVM)
 	$(GO) run ./e2e/env/lab/cmd/lab setup --virtual
 	$(SPECS) --timeout 90m ./e2e/tests/vm
+
+.PHONY: test-kueue
+test-kueue: lab ## Kueue in a real cluster: quota for two teams, borrowing, preemption; builds Kueue once (root)
+	$(GO) test -count=1 -v -timeout 60m $(KUEUE)
 
 .PHONY: test-driver
 test-driver: lab ## NVIDIA's own libraries and programs of drivers 535 and 550, downloaded from Debian's archive, without a GPU (root)

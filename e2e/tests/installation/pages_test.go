@@ -19,10 +19,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/pages"
 )
 
-// pages covers the documentation: its commands, run one after the other in a copy of the repository, on a cluster without Tessera.
-func pages() {
+// documentation covers the pages: their commands, run one after the other in a copy of the repository, on a cluster without Tessera.
+func documentation() {
 	Describe("as the documentation shows", Ordered, followsPages)
 }
 
@@ -40,11 +41,11 @@ func followsPages() {
 		GinkgoHelper()
 		text, err := os.ReadFile(filepath.Join(shell.Dir, page))
 		Expect(err).NotTo(HaveOccurred())
-		steps := stepsOf(known.Replace(string(text)))
+		steps := pages.Steps(known.Replace(string(text)))
 		Expect(len(steps)).To(BeNumerically(">=", 3), "command lines of %s", page)
-		writeFiles(shell.Dir, string(text))
+		Expect(pages.WriteFiles(shell.Dir, string(text))).To(Succeed())
 		for _, s := range steps {
-			s.run(ctx, shell)
+			step(s).run(ctx, shell)
 		}
 	}
 
@@ -67,42 +68,42 @@ func followsPages() {
 		manifest := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
 		Expect(manifest).To(HaveLen(2))
 		Expect(os.WriteFile(filepath.Join(shell.Dir, "first.yaml"), manifest[1], 0o644)).To(Succeed())
-		step{line: "kubectl apply -f first.yaml"}.run(ctx, shell)
-		step{line: "kubectl wait --for=jsonpath='{.status.phase}'=Succeeded pod/first --timeout=5m"}.run(ctx, shell)
-		step{line: "kubectl logs first", output: "GPU 0: … (UUID: GPU-…)\n  MIG … Device  0: (UUID: MIG-…)"}.run(ctx, shell)
+		step{Line: "kubectl apply -f first.yaml"}.run(ctx, shell)
+		step{Line: "kubectl wait --for=jsonpath='{.status.phase}'=Succeeded pod/first --timeout=5m"}.run(ctx, shell)
+		step{Line: "kubectl logs first", Output: "GPU 0: … (UUID: GPU-…)\n  MIG … Device  0: (UUID: MIG-…)"}.run(ctx, shell)
 	}, limit)
 
 	It("runs pods written for the device plugin unchanged", func(ctx context.Context) {
 		r := newRoom(ctx)
 		pods := fmt.Sprintf(devicePluginPods, cluster.VectorAddImage, cluster.CUDAImage)
 		Expect(os.WriteFile(filepath.Join(shell.Dir, "pods.yaml"), []byte(pods), 0o644)).To(Succeed())
-		step{line: "kubectl apply -n " + r.name + " -f pods.yaml"}.run(ctx, shell)
-		step{line: "kubectl wait -n " + r.name + " --for=jsonpath='{.status.phase}'=Succeeded pod/cuda-vectoradd pod/mig --timeout=5m"}.run(ctx, shell)
-		step{line: "kubectl logs -n " + r.name + " cuda-vectoradd", output: "…Test PASSED…"}.run(ctx, shell)
-		step{line: "kubectl logs -n " + r.name + " mig", output: "GPU 0: … (UUID: GPU-…)\n  MIG 1g.10gb … Device  0: (UUID: MIG-…)"}.run(ctx, shell)
+		step{Line: "kubectl apply -n " + r.name + " -f pods.yaml"}.run(ctx, shell)
+		step{Line: "kubectl wait -n " + r.name + " --for=jsonpath='{.status.phase}'=Succeeded pod/cuda-vectoradd pod/mig --timeout=5m"}.run(ctx, shell)
+		step{Line: "kubectl logs -n " + r.name + " cuda-vectoradd", Output: "…Test PASSED…"}.run(ctx, shell)
+		step{Line: "kubectl logs -n " + r.name + " mig", Output: "GPU 0: … (UUID: GPU-…)\n  MIG 1g.10gb … Device  0: (UUID: MIG-…)"}.run(ctx, shell)
 	}, limit)
 
 	It("runs the verbs of the CLI", func(ctx context.Context) {
 		shareFull(ctx, shell)
-		step{line: "tessera gpus", output: "…share-most…"}.run(ctx, shell)
-		step{line: "tessera claims", output: "…share-most…"}.run(ctx, shell)
-		step{line: "tessera doctor"}.run(ctx, shell)
-		step{line: "tessera upgrade plan"}.run(ctx, shell)
+		step{Line: "tessera gpus", Output: "…share-most…"}.run(ctx, shell)
+		step{Line: "tessera claims", Output: "…share-most…"}.run(ctx, shell)
+		step{Line: "tessera doctor"}.run(ctx, shell)
+		step{Line: "tessera upgrade plan"}.run(ctx, shell)
 	}, limit)
 
 	It("explains why a pod stays Pending", func(ctx context.Context) {
 		shareFull(ctx, shell)
-		step{line: "tessera explain pod/share-rest", output: "pod/share-rest: fits on no node…" + ampere + "…"}.run(ctx, shell)
+		step{Line: "tessera explain pod/share-rest", Output: "pod/share-rest: fits on no node…" + ampere + "…"}.run(ctx, shell)
 	}, limit)
 
 	It("leads through docs/from-device-plugin.md", func(ctx context.Context) {
 		Expect(os.WriteFile(filepath.Join(shell.Dir, "kind.yaml"), []byte(operatorKind), 0o644)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) { step{line: "kubectl delete -f kind.yaml"}.run(ctx, shell) })
-		step{line: "kubectl apply -f kind.yaml"}.run(ctx, shell)
-		step{line: "kubectl wait --for=condition=Established crd/clusterpolicies.nvidia.com --timeout=1m"}.run(ctx, shell)
-		step{line: "kubectl apply -f " + filepath.Join(gpuOperator, "policy-container.yaml")}.run(ctx, shell)
+		DeferCleanup(func(ctx context.Context) { step{Line: "kubectl delete -f kind.yaml"}.run(ctx, shell) })
+		step{Line: "kubectl apply -f kind.yaml"}.run(ctx, shell)
+		step{Line: "kubectl wait --for=condition=Established crd/clusterpolicies.nvidia.com --timeout=1m"}.run(ctx, shell)
+		step{Line: "kubectl apply -f " + filepath.Join(gpuOperator, "policy-container.yaml")}.run(ctx, shell)
 		for file, source := range map[string]string{"values.yaml": "values-small.yaml", "drivers.yaml": "drivers.yaml", "config.yaml": "mig-parted.yaml"} {
-			step{line: "cp " + filepath.Join(gpuOperator, source) + " " + file}.run(ctx, shell)
+			step{Line: "cp " + filepath.Join(gpuOperator, source) + " " + file}.run(ctx, shell)
 		}
 		follow(ctx, "docs/from-device-plugin.md")
 		policy, err := os.ReadFile(filepath.Join(shell.Dir, "policy.yaml"))
@@ -175,65 +176,24 @@ func newReader(ctx context.Context) cluster.Shell {
 	return shell
 }
 
-// step is a command line of a page. output is what the page shows below its block, with … in place of what differs; only the last line of a block
-// has one.
-type step struct{ line, output string }
-
-// fence is a fenced block of a page: its language and its text. Blocks in lists are indented.
-var fence = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
-
 // shareFull applies the example of a pod with a share of a GPU and one that does not fit on it, until the end of the spec.
 func shareFull(ctx context.Context, shell cluster.Shell) {
 	GinkgoHelper()
-	step{line: "kubectl apply -f deployments/examples/share-full.yaml"}.run(ctx, shell)
+	step{Line: "kubectl apply -f deployments/examples/share-full.yaml"}.run(ctx, shell)
 	DeferCleanup(func(ctx context.Context) {
-		step{line: "kubectl delete -f deployments/examples/share-full.yaml"}.run(ctx, shell)
+		step{Line: "kubectl delete -f deployments/examples/share-full.yaml"}.run(ctx, shell)
 	})
-	step{line: "kubectl wait --for=condition=Ready pod/share-most --timeout=5m"}.run(ctx, shell)
+	step{Line: "kubectl wait --for=condition=Ready pod/share-most --timeout=5m"}.run(ctx, shell)
 }
 
-// stepsOf returns the command lines of a page in order: those of blocks without a language. A block of the language text is the output of the block
-// before it; other languages show files.
-func stepsOf(page string) []step {
-	var steps []step
-	for _, block := range fence.FindAllStringSubmatch(page, -1) {
-		switch {
-		case block[1] == "":
-			for line := range strings.Lines(block[2]) {
-				if line = strings.TrimSpace(line); line != "" {
-					steps = append(steps, step{line: line})
-				}
-			}
-		case block[1] == "text" && len(steps) > 0:
-			steps[len(steps)-1].output = strings.TrimSpace(block[2])
-		}
-	}
-	return steps
-}
+// step is a step of a page.
+type step pages.Step
 
-// file matches a block of a page that a reader saves: its first line is a comment with the name.
-var file = regexp.MustCompile("(?ms)^```yaml\n# ([\\w-]+\\.yaml)\n(.*?)^```$")
-
-// writeFiles writes the files of a page into the folder.
-func writeFiles(folder, page string) {
-	GinkgoHelper()
-	for _, block := range file.FindAllStringSubmatch(page, -1) {
-		Expect(os.WriteFile(filepath.Join(folder, block[1]), []byte(block[2]), 0o644)).To(Succeed())
-	}
-}
-
-// run runs the line and compares its output. A line with an output is repeated until that appears: the log of a pod may be delayed.
+// run runs the step and prints its output.
 func (s step) run(ctx context.Context, shell cluster.Shell) {
 	GinkgoHelper()
-	By(s.line)
-	out, err := shell.Run(ctx, s.line)
+	By(s.Line)
+	out, err := pages.Step(s).Run(ctx, shell)
 	GinkgoWriter.Println(out)
-	if err != nil {
-		Fail(err.Error())
-	}
-	if s.output == "" {
-		return
-	}
-	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(s.output), "…", `[\s\S]*`) + `\s*$`
-	Eventually(ctx, func(ctx context.Context) (string, error) { return shell.Run(ctx, s.line) }).Should(MatchRegexp(pattern), s.line)
+	Expect(err).NotTo(HaveOccurred())
 }

@@ -65,7 +65,7 @@ var _ = Describe("The installer", Ordered, ContinueOnFailure, func() {
 	upgrades()
 	monitored()
 	leaves()
-	pages()
+	documentation()
 })
 
 var _ = Describe("The installer on ready nodes", Ordered, ContinueOnFailure, func() {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -66,6 +67,27 @@ func (b Builder) BuildOne(ctx context.Context, name string) (string, error) {
 // matter.
 func (b Builder) BuildKubernetes(ctx context.Context, version string) (string, error) {
 	return b.buildFamily(ctx, kubernetes(version))
+}
+
+// Built is a family with the sources from which it is built.
+type Built struct {
+	// Folder has the programs, Module the sources. Version has no v.
+	Folder, Module, Version string
+}
+
+// BuildKueue builds Kueue, which is no part of a lab, if it is missing in the cache.
+func (b Builder) BuildKueue(ctx context.Context) (Built, error) {
+	family := Family{Name: "kueue", Module: "sigs.k8s.io/kueue", Programs: []Program{{"kueue", "sigs.k8s.io/kueue/cmd/kueue"}}}
+	folder, err := b.buildFamily(ctx, family)
+	if err != nil {
+		return Built{}, err
+	}
+	p, err := family.pin(ctx, b.Modules)
+	if err != nil {
+		return Built{}, err
+	}
+	module, err := goCommand(ctx, p.folder, "list", "-m", "-f", "{{.Dir}}", family.Module)
+	return Built{Folder: folder, Module: module, Version: strings.TrimPrefix(p.version, "v")}, err
 }
 
 func (b Builder) buildFamily(ctx context.Context, family Family) (string, error) {

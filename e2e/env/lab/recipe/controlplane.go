@@ -69,6 +69,7 @@ func apiServer(cluster Cluster) machine.Service {
 		"--service-account-signing-key-file=" + AccountKey, "--service-account-key-file=" + AccountPublicKey,
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority=" + CACertificate,
 		"--kubelet-client-certificate=" + KubeletCertificate, "--kubelet-client-key=" + KubeletKey,
+		"--enable-aggregator-routing", // requests to webhooks go to pods: this machine has no kube-proxy
 	}
 	if cluster.RuntimeConfig != "" {
 		args = append(args, "--runtime-config="+cluster.RuntimeConfig)

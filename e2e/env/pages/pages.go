@@ -1,0 +1,72 @@
+// Package pages follows pages of the documentation as a reader does: it saves their files and runs their commands in order.
+package pages
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+)
+
+// Step is a command line of a page. Output is what the page shows below its block, with … in place of what differs; only the last line of a block has one.
+type Step struct{ Line, Output string }
+
+// fence is a fenced block of a page: its language and its text. Blocks in lists are indented.
+var fence = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
+
+// Steps returns the command lines of a page in order: those of blocks without a language. A block of the language text is the output of the block before it;
+// other languages show files.
+func Steps(page string) []Step {
+	var steps []Step
+	for _, block := range fence.FindAllStringSubmatch(page, -1) {
+		switch {
+		case block[1] == "":
+			for line := range strings.Lines(block[2]) {
+				if line = strings.TrimSpace(line); line != "" {
+					steps = append(steps, Step{Line: line})
+				}
+			}
+		case block[1] == "text" && len(steps) > 0:
+			steps[len(steps)-1].Output = strings.TrimSpace(block[2])
+		}
+	}
+	return steps
+}
+
+// file matches a block of a page that a reader saves: its first line is a comment with the name.
+var file = regexp.MustCompile("(?ms)^```yaml\n# ([\\w-]+\\.yaml)\n(.*?)^```$")
+
+// WriteFiles writes the files of a page into the folder.
+func WriteFiles(folder, page string) error {
+	for _, block := range file.FindAllStringSubmatch(page, -1) {
+		if err := os.WriteFile(filepath.Join(folder, block[1]), []byte(block[2]), 0o644); err != nil {
+			return fmt.Errorf("save a file of the page: %w", err)
+		}
+	}
+	return nil
+}
+
+// Run runs the line and compares its output. A line with an output is repeated until that appears: the log of a pod may be delayed. What the line printed last
+// is returned also with an error.
+func (s Step) Run(ctx context.Context, shell cluster.Shell) (string, error) {
+	out, err := shell.Run(ctx, s.Line)
+	if err != nil || s.Output == "" {
+		return out, err
+	}
+	pattern := regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(s.Output), "…", `[\s\S]*`) + `\s*$`)
+	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
+	defer cancel()
+	err = harness.Poll(ctx, func(ctx context.Context) error {
+		var err error
+		if out, err = shell.Run(ctx, s.Line); err == nil && !pattern.MatchString(out) {
+			err = fmt.Errorf("%s: the output differs from that of the page:\n%s\nwant:\n%s", s.Line, out, s.Output)
+		}
+		return err
+	})
+	return out, err
+}
