@@ -43,7 +43,9 @@ type Image struct {
 	Layers     [][]File
 	Entrypoint []string
 	Env        []string
-	Labels     map[string]string
+	// User is the user and the group of the program; root if empty.
+	User   string
+	Labels map[string]string
 	// Created is the time that the image has; none if zero.
 	Created time.Time
 }
@@ -69,7 +71,7 @@ func (i Image) Build(compress bool) (v1.Image, error) {
 	}
 	file = file.DeepCopy()
 	file.OS, file.Architecture, file.Created = "linux", i.Architecture, v1.Time{Time: i.Created}
-	file.Config = v1.Config{Entrypoint: i.Entrypoint, Env: i.Env, Labels: i.Labels}
+	file.Config = v1.Config{User: i.User, Entrypoint: i.Entrypoint, Env: i.Env, Labels: i.Labels}
 	image, err = mutate.ConfigFile(image, file)
 	if err != nil {
 		return nil, fmt.Errorf("build image %s: %w", i.Name, err)

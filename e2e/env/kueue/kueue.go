@@ -40,7 +40,9 @@ func New(ctx context.Context, folder string, progress io.Writer) (Kueue, error) 
 		Repository: "registry.k8s.io/kueue/kueue",
 	}
 	manager := oci.File{Path: "/manager", Source: filepath.Join(built.Folder, "kueue"), Mode: 0o755}
-	image := oci.Image{Name: k.Repository + ":v" + k.Version, Architecture: runtime.GOARCH, Layers: [][]oci.File{append(userland.Accounts(), manager)}}
+	image := oci.Image{ // the user is that of the published image, which the chart requires
+		Name: k.Repository + ":v" + k.Version, Architecture: runtime.GOARCH, User: "65532:65532", Layers: [][]oci.File{append(userland.Accounts(), manager)},
+	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return Kueue{}, err
 	}
