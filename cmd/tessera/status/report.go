@@ -72,9 +72,11 @@ func build(s state) Report {
 		r.Components = append(r.Components, c)
 	}
 	for _, d := range s.daemonSets {
-		r.Components = append(r.Components, Component{
-			Name: d.Name, Kind: "DaemonSet", Pods: d.Status.DesiredNumberScheduled, Ready: min(d.Status.NumberReady, d.Status.UpdatedNumberScheduled),
-		})
+		ready := d.Status.NumberReady
+		if d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType { // a driver's pod keeps an older template until the driver is upgraded
+			ready = min(ready, d.Status.UpdatedNumberScheduled)
+		}
+		r.Components = append(r.Components, Component{Name: d.Name, Kind: "DaemonSet", Pods: d.Status.DesiredNumberScheduled, Ready: ready})
 	}
 	slices.SortFunc(r.Components, func(a, b Component) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
 	if s.policy != nil {

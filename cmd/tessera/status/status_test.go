@@ -102,6 +102,20 @@ func TestReasons(t *testing.T) {
 		"new policy":    {func(_ *clustertest.Scene, p *v1alpha1.ClusterPolicy) { p.Status = v1alpha1.ClusterPolicyStatus{} }, false, "has not processed the latest edit"},
 		"not installed": {func(s *clustertest.Scene, _ *v1alpha1.ClusterPolicy) { s.Objects = nil }, false, "check that it is installed"},
 		"no policy":     {func(_ *clustertest.Scene, p *v1alpha1.ClusterPolicy) { p.Name = "other" }, true, "there is no ClusterPolicy"},
+		"new template of a driver": {func(s *clustertest.Scene, _ *v1alpha1.ClusterPolicy) {
+			s.Add(&appsv1.DaemonSet{
+				ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultSystemNamespace, Name: "tessera-driver-abc", Labels: map[string]string{"app.kubernetes.io/part-of": "tessera"}},
+				Spec:       appsv1.DaemonSetSpec{UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType}},
+				Status:     appsv1.DaemonSetStatus{DesiredNumberScheduled: 5, NumberReady: 5, UpdatedNumberScheduled: 0},
+			})
+		}, true, "5 of 5 GPU nodes are Ready"},
+		"new template of the agent": {func(s *clustertest.Scene, _ *v1alpha1.ClusterPolicy) {
+			for _, object := range s.Objects {
+				if d, ok := object.(*appsv1.DaemonSet); ok {
+					d.Status.UpdatedNumberScheduled = 2
+				}
+			}
+		}, false, "2 of 5 pods of DaemonSet tessera-node are ready"},
 		"scheduler": {func(s *clustertest.Scene, _ *v1alpha1.ClusterPolicy) {
 			for _, object := range s.Objects {
 				if d, ok := object.(*appsv1.Deployment); ok && d.Name == "tessera-scheduler" {

@@ -42,6 +42,10 @@ func (c credentials) controlPlane(addresses ...netip.Addr) ([]machine.File, erro
 	if err != nil {
 		return nil, err
 	}
+	proxy, err := c.authority.Issue(pki.Subject{User: recipe.FrontProxyUser})
+	if err != nil {
+		return nil, err
+	}
 	private, public, err := pki.SigningKey()
 	if err != nil {
 		return nil, err
@@ -50,6 +54,7 @@ func (c credentials) controlPlane(addresses ...netip.Addr) ([]machine.File, erro
 		secret(recipe.CACertificate, c.authority.Certificate()),
 		secret(recipe.ServerCertificate, server.Certificate), secret(recipe.ServerKey, server.Key),
 		secret(recipe.KubeletCertificate, kubelet.Certificate), secret(recipe.KubeletKey, kubelet.Key),
+		secret(recipe.FrontProxyCertificate, proxy.Certificate), secret(recipe.FrontProxyKey, proxy.Key),
 		secret(recipe.AccountKey, private), secret(recipe.AccountPublicKey, public),
 	}
 	for component, user := range map[string]string{

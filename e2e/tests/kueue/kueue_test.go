@@ -4,6 +4,7 @@ package kueue
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,7 +55,12 @@ func TestQuotaForTwoTeams(t *testing.T) {
 	// The chart in the module has the images of a branch, the published one those of the release.
 	ours := k.Chart + " --set controllerManager.manager.image.repository=" + k.Repository + ",controllerManager.manager.image.tag=v" + k.Version +
 		",controllerManager.manager.image.pullPolicy=IfNotPresent"
+	limited := false
 	for _, step := range pages.Steps(strings.Replace(string(text), published, ours, 1)) {
+		if strings.HasPrefix(step.Line, "kubectl delete") && !limited {
+			limited = true
+			checkLimits(t, shell)
+		}
 		t.Log("$ ", step.Line)
 		out, err := step.Run(t.Context(), shell)
 		t.Log(out)
@@ -63,6 +69,86 @@ func TestQuotaForTwoTeams(t *testing.T) {
 		}
 	}
 }
+
+// checkLimits checks the table of limits, while all GPUs of the quotas are in use. Each job is in the queue of team blue.
+func checkLimits(t *testing.T, shell cluster.Shell) {
+	t.Helper()
+	const (
+		claims  = "      resourceClaims:\n      - {name: device, resourceClaimTemplateName: NAME}\n"
+		devices = "        resources: {claims: [{name: device}]}\n"
+	)
+	for name, test := range map[string]struct{ request, claims, resources, want string }{
+		"alternatives": {"firstAvailable: [{name: a, deviceClassName: gpu.tessera.dev}]", claims, devices, "FirstAvailable device selection is not supported"},
+		"all":          {"exactly: {deviceClassName: gpu.tessera.dev, allocationMode: All}", claims, devices, "AllocationMode 'All' is not supported"},
+		"unmapped":     {"exactly: {deviceClassName: timeshare.tessera.dev}", claims, devices, "timeshare.tessera.dev"},
+		"largest": {
+			`exactly: {deviceClassName: mig.tessera.dev, selectors: [{cel: {expression: "device.capacity['gpu.tessera.dev'].memory.compareTo(quantity('9Gi')) >= 0"}}]}`,
+			claims, devices, "insufficient unused quota for tessera.dev/mig-memory",
+		},
+		"extended": {
+			"exactly: {deviceClassName: gpu.tessera.dev}", "", "        resources: {limits: {nvidia.com/gpu: 1}, requests: {nvidia.com/gpu: 1}}\n",
+			"insufficient unused quota for tessera.dev/gpus",
+		},
+		"limit":   {"exactly: {deviceClassName: gpu.tessera.dev}", "", "        resources: {limits: {nvidia.com/gpu: 1}}\n", "resource nvidia.com/gpu unavailable in ClusterQueue"},
+		"by-name": {"exactly: {deviceClassName: gpu.tessera.dev}", strings.Replace(claims, "resourceClaimTemplateName", "resourceClaimName", 1), devices, "Quota reserved in ClusterQueue blue"},
+	} {
+		text := strings.ReplaceAll(fmt.Sprintf(limitedJob, test.request, test.request, test.claims, test.resources), "NAME", name)
+		if err := os.WriteFile(filepath.Join(shell.Dir, name+".yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := shell.Run(t.Context(), "kubectl apply -n blue -f "+name+".yaml"); err != nil {
+			t.Fatal(err)
+		}
+		message := pages.Step{
+			Line:   `kubectl get workloads -n blue -o jsonpath='{range .items[?(@.metadata.ownerReferences[0].name=="` + name + `")]}{.status.conditions[?(@.type=="QuotaReserved")].message}{end}'`,
+			Output: "…" + test.want + "…",
+		}
+		out, err := message.Run(t.Context(), shell)
+		t.Log(name, ": ", out)
+		if err != nil {
+			t.Error(err)
+		}
+		if _, err := shell.Run(t.Context(), "kubectl delete -n blue -f "+name+".yaml"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// limitedJob is a job with a request for devices.
+const limitedJob = `apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: NAME}
+spec:
+  spec:
+    devices:
+      requests:
+      - name: device
+        %s
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: NAME}
+spec:
+  devices:
+    requests:
+    - name: device
+      %s
+---
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: NAME
+  labels: {kueue.x-k8s.io/queue-name: jobs}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 1
+%s      containers:
+      - name: cuda
+        image: nvcr.io/nvidia/cuda:12.6.3-base-ubuntu24.04
+        command: [sleep, infinity]
+%s`
 
 // start starts a lab with Tessera, until the end of the test.
 func start(t *testing.T) *cluster.Cluster {

@@ -69,7 +69,10 @@ func apiServer(cluster Cluster) machine.Service {
 		"--service-account-signing-key-file=" + AccountKey, "--service-account-key-file=" + AccountPublicKey,
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority=" + CACertificate,
 		"--kubelet-client-certificate=" + KubeletCertificate, "--kubelet-client-key=" + KubeletKey,
-		"--enable-aggregator-routing", // requests to webhooks go to pods: this machine has no kube-proxy
+		"--enable-aggregator-routing", // requests to webhooks and aggregated APIs go to pods: this machine has no kube-proxy
+		"--proxy-client-cert-file=" + FrontProxyCertificate, "--proxy-client-key-file=" + FrontProxyKey,
+		"--requestheader-client-ca-file=" + CACertificate, "--requestheader-allowed-names=" + FrontProxyUser,
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 	}
 	if cluster.RuntimeConfig != "" {
 		args = append(args, "--runtime-config="+cluster.RuntimeConfig)

@@ -32,8 +32,11 @@ const (
 	ServerKey          = Config + "/server.key"
 	KubeletCertificate = Config + "/kubelet-client.crt"
 	KubeletKey         = Config + "/kubelet-client.key"
-	AccountKey         = Config + "/service-account.key"
-	AccountPublicKey   = Config + "/service-account.pub"
+	// FrontProxyCertificate and FrontProxyKey identify the API server, as FrontProxyUser, to the servers of aggregated APIs.
+	FrontProxyCertificate = Config + "/front-proxy-client.crt"
+	FrontProxyKey         = Config + "/front-proxy-client.key"
+	AccountKey            = Config + "/service-account.key"
+	AccountPublicKey      = Config + "/service-account.pub"
 )
 
 // Names of services.
@@ -116,3 +119,6 @@ func network(name string) []machine.File {
 		config("/etc/resolv.conf", "# The lab has no name service.\n"),
 	}
 }
+
+// FrontProxyUser is the name of the API server to the servers of aggregated APIs.
+const FrontProxyUser = "front-proxy-client"
