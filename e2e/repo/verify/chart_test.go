@@ -326,6 +326,12 @@ func TestChartTestGetsAGPU(t *testing.T) {
 	if got := *pod.Spec.ResourceClaims[0].ResourceClaimTemplateName; got != template.Name || pod.Spec.Containers[0].Resources.Claims[0].Name != pod.Spec.ResourceClaims[0].Name {
 		t.Errorf("claim template %s, want %s", got, template.Name)
 	}
+	if got := pod.Spec.SchedulerName; got != "tessera-scheduler" {
+		t.Errorf("scheduler %q, want that of the devices", got)
+	}
+	if got := one[*corev1.Pod](t, rendered(t, "--set", "clusterPolicy.scheduler.mode=Replace")).Spec.SchedulerName; got != "" {
+		t.Errorf("scheduler %q, which does not run", got)
+	}
 	if len(pod.Spec.NodeSelector) > 0 || len(pod.Spec.Tolerations) != 1 {
 		t.Errorf("node selector %v, tolerations %v: nodes with GPUs may have other labels and taints than the installer's", pod.Spec.NodeSelector, pod.Spec.Tolerations)
 	}

@@ -90,7 +90,7 @@ func checkLimits(t *testing.T, shell cluster.Shell) {
 			"insufficient unused quota for tessera.dev/gpus",
 		},
 		"limit":   {"exactly: {deviceClassName: gpu.tessera.dev}", "", "        resources: {limits: {nvidia.com/gpu: 1}}\n", "resource nvidia.com/gpu unavailable in ClusterQueue"},
-		"by-name": {"exactly: {deviceClassName: gpu.tessera.dev}", strings.Replace(claims, "resourceClaimTemplateName", "resourceClaimName", 1), devices, "Quota reserved in ClusterQueue blue"},
+		"by-name": {"exactly: {deviceClassName: gpu.tessera.dev}", strings.Replace(claims, "resourceClaimTemplateName", "resourceClaimName", 1), devices, "does not support use of resource claims"},
 	} {
 		text := strings.ReplaceAll(fmt.Sprintf(limitedJob, test.request, test.request, test.claims, test.resources), "NAME", name)
 		if err := os.WriteFile(filepath.Join(shell.Dir, name+".yaml"), []byte(text), 0o600); err != nil {
