@@ -3,6 +3,7 @@ package release
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
@@ -61,7 +63,7 @@ func testCluster(t *testing.T, before, after published, registry http.Handler) {
 		step("kubectl wait --for=create gpunode/node1 --timeout=5m")
 		step("kubectl wait --for=jsonpath='{.status.agent.version}'=" + r.version + " gpunode/node1 --timeout=15m")
 		step("tessera status --wait --timeout 15m")
-		testImagesIn(t, c, r)
+		awaitImages(t, c, r)
 	}
 
 	install(before)
@@ -113,35 +115,38 @@ func (r published) installCLI(t *testing.T) string {
 	return folder
 }
 
-// testImagesIn checks that all pods of Tessera in the cluster run images of the release by digest, and that each of its images runs.
-func testImagesIn(t *testing.T, c *cluster.Cluster, r published) {
+// awaitImages waits until all pods of Tessera in the cluster run images of the release by digest, and each of its images runs. A driver's pod keeps the image of
+// its init containers until the driver is upgraded.
+func awaitImages(t *testing.T, c *cluster.Cluster, r published) {
 	t.Helper()
-	digests := map[string]bool{} // of the images, true if it runs
+	digests := map[string]bool{}
 	for name, reference := range r.references(t) {
 		if name != "charts/tessera" {
 			_, digest, _ := strings.Cut(reference, "@")
-			digests[r.registry+"/"+name+"@"+digest] = false
+			digests[r.registry+"/"+name+"@"+digest] = true
 		}
 	}
-	pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pod := range pods.Items {
-		if pod.DeletionTimestamp != nil {
-			continue
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	err := harness.Poll(ctx, func(ctx context.Context) error {
+		pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name!=tessera-driver"})
+		if err != nil {
+			return err
 		}
-		for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
-			if _, ours := digests[container.Image]; ours {
-				digests[container.Image] = true
-			} else if strings.HasPrefix(container.Image, r.registry) {
-				t.Errorf("%s has the image %s of another release", pod.Name, container.Image)
+		running := map[string]bool{}
+		for _, pod := range pods.Items {
+			for _, container := range append(pod.Spec.InitContainers, pod.Spec.Containers...) {
+				if strings.HasPrefix(container.Image, r.registry) {
+					running[container.Image] = true
+				}
 			}
 		}
-	}
-	for image, runs := range digests {
-		if !runs {
-			t.Errorf("no pod has the image %s", image)
+		if !maps.Equal(running, digests) {
+			return fmt.Errorf("the pods run %v, want %v", running, digests)
 		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
