@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,15 +48,7 @@ func Compare(before, after string) ([]Change, error) {
 		changes = append(changes, c)
 	}
 	slices.SortFunc(changes, func(a, b Change) int {
-		switch {
-		case a.Worse > b.Worse:
-			return -1
-		case a.Worse < b.Worse:
-			return 1
-		case a.Figure+a.Peer < b.Figure+b.Peer:
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(b.Worse, a.Worse), cmp.Compare(a.Figure, b.Figure), cmp.Compare(a.Peer, b.Peer))
 	})
 	return changes, nil
 }

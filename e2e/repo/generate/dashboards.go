@@ -117,11 +117,11 @@ func renderDashboards(monitoring string) (map[string]string, error) {
 	}
 	files := map[string]string{}
 	for _, d := range all.Dashboards {
-		json, err := json.MarshalIndent(d.render(), "", " ")
+		rendered, err := json.MarshalIndent(d.render(), "", " ")
 		if err != nil {
 			return nil, fmt.Errorf("render the dashboard %s: %w", d.Name, err)
 		}
-		files[d.Name+".json"] = string(json) + "\n"
+		files[d.Name+".json"] = string(rendered) + "\n"
 	}
 	return files, nil
 }

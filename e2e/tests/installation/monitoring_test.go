@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -105,7 +104,7 @@ func alerts(ctx context.Context, server prometheus.Server) []string {
 	server.Target = installer.target()
 	outcomes, err := server.Evaluate(ctx, []string{installer.scrape(ctx)}, texts)
 	Expect(err).NotTo(HaveOccurred())
-	raised := slices.Clone(names[:0])
+	var raised []string
 	for i, outcome := range outcomes {
 		Expect(outcome.Error).To(BeEmpty(), names[i])
 		if len(outcome.Samples) > 0 {
