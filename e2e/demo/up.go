@@ -133,11 +133,10 @@ func prepareHost(ctx context.Context, folder string) (string, error) {
 	if err := host.Install(ctx, os.Stdout, host.Needs()); err != nil {
 		return "", err
 	}
-	source, err := binaries.Source()
+	builder, err := binaries.NewBuilder(cache, os.Stdout)
 	if err != nil {
 		return "", err
 	}
-	builder := binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stdout}
 	folders, err := builder.Build(ctx, binaries.Etcd, binaries.Containerd, binaries.Helm, binaries.Kubernetes)
 	return folders[binaries.Kubernetes], err
 }

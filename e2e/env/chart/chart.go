@@ -38,11 +38,11 @@ func New(ctx context.Context) (Helm, error) {
 	if err != nil {
 		return Helm{}, err
 	}
-	cache, err := binaries.DefaultCache()
+	builder, err := binaries.NewBuilder("", os.Stderr)
 	if err != nil {
 		return Helm{}, err
 	}
-	folder, err := binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stderr}.BuildOne(ctx, binaries.Helm)
+	folder, err := builder.BuildOne(ctx, binaries.Helm)
 	if err != nil {
 		return Helm{}, err
 	}

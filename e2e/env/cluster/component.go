@@ -80,14 +80,10 @@ func kustomize(ctx context.Context, components []string) ([]byte, error) {
 
 // kubectl returns the path of the lab's kubectl. It is built if missing.
 func kubectl(ctx context.Context) (string, error) {
-	modules, err := source("e2e", "env", "lab", "modules")
+	builder, err := binaries.NewBuilder("", os.Stderr)
 	if err != nil {
 		return "", err
 	}
-	cache, err := binaries.DefaultCache()
-	if err != nil {
-		return "", err
-	}
-	folder, err := binaries.Builder{Modules: modules, Cache: cache, Progress: os.Stderr}.BuildOne(ctx, binaries.Kubernetes)
+	folder, err := builder.BuildOne(ctx, binaries.Kubernetes)
 	return filepath.Join(folder, "kubectl"), err
 }

@@ -55,13 +55,9 @@ func BuildDriver(ctx context.Context) error {
 // ClusterPrograms returns the folders of the programs of etcd and Kubernetes. It builds programs that are missing in
 // the cache, which takes minutes and reports progress.
 func ClusterPrograms(ctx context.Context) (binaries.Folders, error) {
-	source, err := binaries.Source()
+	builder, err := binaries.NewBuilder("", os.Stderr)
 	if err != nil {
 		return nil, err
 	}
-	cache, err := binaries.DefaultCache()
-	if err != nil {
-		return nil, err
-	}
-	return binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stderr}.Build(ctx, binaries.Etcd, binaries.Kubernetes)
+	return builder.Build(ctx, binaries.Etcd, binaries.Kubernetes)
 }

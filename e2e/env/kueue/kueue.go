@@ -23,15 +23,11 @@ type Kueue struct {
 
 // New builds Kueue, if it is missing in the cache: ten minutes on an empty build cache. The image is written into the folder.
 func New(ctx context.Context, folder string, progress io.Writer) (Kueue, error) {
-	source, err := binaries.Source()
+	builder, err := binaries.NewBuilder("", progress)
 	if err != nil {
 		return Kueue{}, err
 	}
-	cache, err := binaries.DefaultCache()
-	if err != nil {
-		return Kueue{}, err
-	}
-	built, err := binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: progress}.BuildKueue(ctx)
+	built, err := builder.BuildKueue(ctx)
 	if err != nil {
 		return Kueue{}, err
 	}

@@ -25,7 +25,7 @@ const (
 
 // buildPrograms builds the missing programs of the cluster into the cache: those of the control plane, and the container runtimes of the nodes.
 func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error) {
-	builder, err := newBuilder(config.Cache, config.Progress)
+	builder, err := binaries.NewBuilder(config.Cache, config.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -36,11 +36,6 @@ func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error)
 		}
 	}
 	return builder.Build(ctx, families...)
-}
-
-func newBuilder(cache string, progress io.Writer) (binaries.Builder, error) {
-	source, err := binaries.Source()
-	return binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: progress}, err
 }
 
 // ProductFolder returns the folder of the product's programs in the cache. It exists after Start.

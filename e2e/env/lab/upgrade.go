@@ -53,7 +53,7 @@ func (n *Node) Upgrade(ctx context.Context) error {
 
 // replaceKubernetes gives a machine the programs of a minor version from its next boot on. It builds them if they are missing.
 func (l *Lab) replaceKubernetes(ctx context.Context, name, version string) error {
-	builder, err := newBuilder(l.state.Cache, l.progress)
+	builder, err := binaries.NewBuilder(l.state.Cache, l.progress)
 	if err != nil {
 		return err
 	}

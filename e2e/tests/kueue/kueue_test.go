@@ -3,7 +3,6 @@
 package kueue
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/env/kueue"
-	"github.com/tessera-gpu/tessera/e2e/env/lab"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 	"github.com/tessera-gpu/tessera/e2e/env/pages"
 )
@@ -36,7 +34,7 @@ func TestQuotaForTwoTeams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := start(t)
+	c := cluster.ForTest(t, "kueue", cluster.Config{}, cluster.Up)
 	if err := c.LoadImage(t.Context(), k.Image); err != nil {
 		t.Fatal(err)
 	}
@@ -149,24 +147,3 @@ spec:
         image: nvcr.io/nvidia/cuda:12.6.3-base-ubuntu24.04
         command: [sleep, infinity]
 %s`
-
-// start starts a lab with Tessera, until the end of the test.
-func start(t *testing.T) *cluster.Cluster {
-	t.Helper()
-	folder := filepath.Join(lab.Base, "kueue")
-	if err := lab.Down(t.Context(), folder); err != nil {
-		t.Fatal("remove the lab of an earlier run: ", err)
-	}
-	if os.Getenv("TESSERA_KEEP_LAB") == "" {
-		t.Cleanup(func() {
-			if err := lab.Down(context.WithoutCancel(t.Context()), folder); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	c, err := cluster.Up(t.Context(), cluster.Config{Folder: folder, Progress: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -19,27 +18,12 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
-	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
 // testCluster installs a release from its registry on a bare node and upgrades it to the next one below a running pod, with the CLI of the next one. The node
 // pulls the images.
 func testCluster(t *testing.T, before, after published, registry http.Handler) {
-	folder := filepath.Join(lab.Base, "release")
-	if err := lab.Down(t.Context(), folder); err != nil {
-		t.Fatal("remove the lab of an earlier run: ", err)
-	}
-	if os.Getenv("TESSERA_KEEP_LAB") == "" {
-		t.Cleanup(func() {
-			if err := lab.Down(context.WithoutCancel(t.Context()), folder); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	c, err := cluster.Bare(t.Context(), cluster.Config{Folder: folder, Nodes: cluster.BareNodes()[:1], Progress: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := cluster.ForTest(t, "release", cluster.Config{Nodes: cluster.BareNodes()[:1]}, cluster.Bare)
 	mirror(t, c, registry, after.registry)
 	shell, err := c.NewShell(t.Context(), t.TempDir(), after.installCLI(t))
 	if err != nil {

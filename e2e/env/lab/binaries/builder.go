@@ -23,6 +23,20 @@ type Builder struct {
 	Progress io.Writer
 }
 
+// NewBuilder returns a builder of the repository's families into a cache, the default cache if empty.
+func NewBuilder(cache string, progress io.Writer) (Builder, error) {
+	source, err := Source()
+	if err != nil {
+		return Builder{}, err
+	}
+	if cache == "" {
+		if cache, err = DefaultCache(); err != nil {
+			return Builder{}, err
+		}
+	}
+	return Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: progress}, nil
+}
+
 // Folders maps the name of each family to the folder of its programs.
 type Folders map[string]string
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -53,11 +52,10 @@ func build(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	source, err := binaries.Source()
+	builder, err := binaries.NewBuilder(cache, os.Stderr)
 	if err != nil {
 		return err
 	}
-	builder := binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stderr}
 	folders, err := builder.Build(cmd.Context())
 	if err != nil {
 		return err
