@@ -18,6 +18,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
@@ -92,10 +93,15 @@ func upgrades() {
 		DeferCleanup(func() { Expect(c.BreakDriver(ampere, cluster.NewDriver, cluster.Works)).To(Succeed()) })
 		toDriver(ctx, cluster.NewDriver)
 		allReady(ctx, cluster.NewDriver, hopper, older)
+		// Between its two attempts the node is rolled back only for a moment.
+		Eventually(ctx, func(ctx context.Context) v1alpha1.GPUNodeStatus { return gpuNode(ctx, ampere).Status }).WithTimeout(2 * harness.Patience).
+			Should(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{
+				"Phase":   Equal(v1alpha1.PhaseRolledBack),
+				"Attempt": gstruct.PointTo(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Reason": Not(BeEmpty()), "Count": BeEquivalentTo(2)})),
+			}))
 		stands(ctx, ampere, v1alpha1.PhaseRolledBack, cluster.OldDriver)
 		server := newServer(ctx)
 		Expect(alerts(ctx, server)).To(Equal([]string{"TesseraNodesStuck"}))
-		Expect(gpuNode(ctx, ampere).Status.Attempt).To(gstruct.PointTo(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Reason": Not(BeEmpty()), "Count": BeNumerically(">=", 1)})))
 
 		r := newRoom(ctx)
 		r.claim(ctx, "gpu", wholeClass)
