@@ -1,6 +1,6 @@
 // Command generate writes the generated files of deployments/ and docs/: a DeviceClass for every MIG profile of the catalogue, the admission policy
 // for parameters, the component with NVIDIA's driver name, the chart's copies of the manifests and its README, the dashboards, the lists of examples, and docs/reference.md,
-// docs/installer-api.md, docs/health-xids.md and docs/support.md.
+// docs/installer-api.md, docs/health-xids.md, docs/support.md and the pictures of the CLI.
 //
 //go:generate go run . ../../..
 package main
@@ -27,8 +27,10 @@ func main() {
 }
 
 func run(repository string) error {
-	if err := writeDocs(repository); err != nil {
-		return err
+	for _, step := range []func(repository string) error{writeDocs, writeScreens} {
+		if err := step(repository); err != nil {
+			return err
+		}
 	}
 	deployments := filepath.Join(repository, "deployments")
 	for _, step := range []func(deployments string) error{writeManifests, writeComponent, writeMonitoring, writeChartReadme, writeChart} { // in this order
