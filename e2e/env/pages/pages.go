@@ -16,23 +16,36 @@ import (
 // Step is a command line of a page. Output is what the page shows below its block, with … in place of what differs; only the last line of a block has one.
 type Step struct{ Line, Output string }
 
-// fence is a fenced block of a page: its language and its text. Blocks in lists are indented.
-var fence = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
+// Block is a fenced block of a page. The language is empty for commands, text for the output of the commands above, yaml for manifests and values.
+// NotExecuted is the reason why no test executes the block, from the comment above it, or empty.
+type Block struct{ Language, Text, NotExecuted string }
 
-// Steps returns the command lines of a page in order: those of blocks without a language. A block of the language text is the output of the block before it;
-// other languages show files.
+// fence is a fenced block of a page, with the comment above it. Blocks in lists are indented.
+var fence = regexp.MustCompile("(?ms)(?:^ *<!-- not executed: ([^\n]+) -->\n)?^ *```(\\w*)\n(.*?)^ *```$")
+
+// Blocks returns the blocks of a page in order.
+func Blocks(page string) []Block {
+	var blocks []Block
+	for _, found := range fence.FindAllStringSubmatch(page, -1) {
+		blocks = append(blocks, Block{Language: found[2], Text: found[3], NotExecuted: found[1]})
+	}
+	return blocks
+}
+
+// Steps returns the command lines of a page in order, without those of blocks that no test executes.
 func Steps(page string) []Step {
 	var steps []Step
-	for _, block := range fence.FindAllStringSubmatch(page, -1) {
+	for _, block := range Blocks(page) {
 		switch {
-		case block[1] == "":
-			for line := range strings.Lines(block[2]) {
+		case block.NotExecuted != "":
+		case block.Language == "":
+			for line := range strings.Lines(strings.ReplaceAll(block.Text, "\\\n", " ")) {
 				if line = strings.TrimSpace(line); line != "" {
 					steps = append(steps, Step{Line: line})
 				}
 			}
-		case block[1] == "text" && len(steps) > 0:
-			steps[len(steps)-1].Output = strings.TrimSpace(block[2])
+		case block.Language == "text" && len(steps) > 0:
+			steps[len(steps)-1].Output = strings.TrimSpace(block.Text)
 		}
 	}
 	return steps

@@ -65,7 +65,12 @@ var _ = Describe("The installer", Ordered, ContinueOnFailure, func() {
 	upgrades()
 	monitored()
 	leaves()
-	documentation()
+})
+
+// The cluster is empty: the pages install Tessera, use it and remove it.
+var _ = Describe("The documentation", Ordered, ContinueOnFailure, func() {
+	start("installation-pages", nodes())
+	followsPages()
 })
 
 var _ = Describe("The installer on ready nodes", Ordered, ContinueOnFailure, func() {

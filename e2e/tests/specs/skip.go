@@ -41,7 +41,8 @@ func exceptions(kubernetes string) []exception {
 		{Installation, "The installer on ready nodes takes out one of two ", "kube-scheduler starts the replacement of a pod on the GPU of its claim while " +
 			"the GPU is drained"},
 		{Installation, "The installer assigns pods with GPUs to tessera-scheduler", ownScheduler},
-		{Installation, "The installer as the documentation shows explains why a pod stays Pending", ownScheduler},
+		{Installation, "The documentation leads through docs/tasks/pending-pods.md", ownScheduler},
+		{Installation, "The documentation leads through docs/troubleshooting.md", ownScheduler},
 	}
 }
 
