@@ -11,7 +11,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
-MODULES      := . e2e/repo/tools e2e/repo/tools/actionlint e2e/repo/tools/cosign e2e/repo/tools/crds e2e/repo/tools/cyclonedx e2e/tests/autoscaler e2e/tests/oracle e2e/tests/promql e2e/tests/upstream $(patsubst %/go.mod,%,$(wildcard e2e/env/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
+MODULES      := . e2e/repo/tools e2e/repo/tools/actionlint e2e/repo/tools/cosign e2e/repo/tools/crds e2e/repo/tools/cyclonedx e2e/repo/tools/hugo e2e/tests/autoscaler e2e/tests/oracle e2e/tests/promql e2e/tests/upstream $(patsubst %/go.mod,%,$(wildcard e2e/env/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
 LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/repo/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 # With -trimpath, the linter would get the cgo files of another clone from Go's build cache, and read sources where that clone was.
@@ -21,6 +21,7 @@ LIGHT        := cyclop,depguard,errorlint,exhaustive,forcetypeassert,funlen,godo
 GINKGO       := $(CACHE)/tools/ginkgo-$(shell awk '$$1 == "github.com/onsi/ginkgo/v2" {print $$2}' go.mod)
 SBOM         := $(CACHE)/tools/cyclonedx-gomod-$(shell awk '/cyclonedx-gomod v/ {print $$2}' e2e/repo/tools/cyclonedx/go.mod)
 COSIGN       := $(CACHE)/tools/cosign-$(shell awk '/cosign\/v2 v/ {print $$2}' e2e/repo/tools/cosign/go.mod)
+HUGO         := $(CACHE)/tools/hugo-$(shell awk '$$1 == "github.com/gohugoio/hugo" {print $$2}' e2e/repo/tools/hugo/go.mod)
 SPECS        := $(GINKGO) run -v --no-color --keep-going
 FUZZTIME     ?= 30s
 
@@ -201,6 +202,11 @@ $(COSIGN):
 	mkdir -p $(@D)
 	$(GO) -C e2e/repo/tools/cosign build -o $@ github.com/sigstore/cosign/v2/cmd/cosign
 
+$(HUGO):
+	@echo "building $(@F), once"
+	mkdir -p $(@D)
+	$(GO) -C e2e/repo/tools/hugo build -o $@ github.com/gohugoio/hugo
+
 ##@ A cluster on this machine
 
 .PHONY: demo
@@ -321,6 +327,10 @@ test-release: lab $(SBOM) $(COSIGN) ## a release of the last commit: made twice,
 	COSIGN='$(COSIGN)' $(GO) test -count=1 -v -timeout 90m $(RELEASE)
 
 ##@ Other
+
+.PHONY: docs
+docs: $(HUGO) ## the site of the documentation, into OUT/site, with its links checked: [OUT=dist] [REF=main]
+	$(GO) run ./e2e/repo/site -hugo '$(HUGO)' -out '$(OUT)/site' -ref '$(or $(REF),main)'
 
 .PHONY: generate
 generate: ## write the generated files
