@@ -52,7 +52,7 @@ func health(ctx context.Context, folder string) error {
 	if err := injectFault(ctx, c, t); err != nil {
 		return err
 	}
-	printUse(environment(c, programs), useCommands[:1])
+	printUse(environment(c, programs), []string{showNodes})
 	return nil
 }
 

@@ -56,8 +56,9 @@ func up(ctx context.Context, folder string) error {
 	d.print(os.Stdout)
 	fmt.Printf("\n%d examples, %d as expected, in %s.\n", len(examples), len(examples)-failed, time.Since(began).Round(time.Second))
 	use := environment(c, cli, programs)
-	printUse(use, useCommands)
-	if err := checkUse(ctx, use); err != nil {
+	commands := useCommands(c)
+	printUse(use, commands)
+	if err := checkUse(ctx, use, commands); err != nil {
 		return fmt.Errorf("a command that is printed above fails: %w", err)
 	}
 	if failed > 0 {

@@ -60,7 +60,7 @@ func upgrade(ctx context.Context, folder string) error {
 	if err := runKubectl(ctx, c, programs, "get", "gpunodes"); err != nil {
 		return err
 	}
-	printUse(environment(c, programs), useCommands[:1])
+	printUse(environment(c, programs), []string{showNodes})
 	return nil
 }
 

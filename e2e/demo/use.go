@@ -9,20 +9,23 @@ import (
 	"strings"
 
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
 // pendingPod is the pod of the examples that stays Pending.
 const pendingPod = "share-rest"
 
-// useCommands are the commands that the demo prints at its end. The first one needs no CLI.
-var useCommands = []string{
-	"kubectl get gpunodes,resourceslices,pods",
-	"tessera gpus",
-	"tessera claims",
-	"tessera doctor",
-	"tessera explain pod/" + pendingPod,
-	"tessera upgrade plan",
+// showNodes is the command that needs no CLI.
+const showNodes = "kubectl get gpunodes,resourceslices,pods"
+
+// useCommands are the commands that the demo prints at its end. Without tessera-scheduler, kube-scheduler has the reason why a pod is pending.
+func useCommands(c *cluster.Cluster) []string {
+	reason := "tessera explain pod/" + pendingPod
+	if !lab.RunsOwnScheduler(c.Kubernetes()) {
+		reason = "kubectl events --for pod/" + pendingPod
+	}
+	return []string{showNodes, "tessera gpus", "tessera claims", "tessera doctor", reason, "tessera upgrade plan"}
 }
 
 // installCLI builds the CLI as users do, below the cache, and returns the folder of the program.
@@ -49,8 +52,8 @@ func environment(c *cluster.Cluster, folders ...string) string {
 }
 
 // checkUse runs the printed commands. Every command must succeed and print something.
-func checkUse(ctx context.Context, environment string) error {
-	for _, command := range useCommands {
+func checkUse(ctx context.Context, environment string, commands []string) error {
+	for _, command := range commands {
 		cmd := exec.CommandContext(ctx, "bash", "-euc", environment+"\n"+command)
 		cmd.Stderr = os.Stderr
 		output, err := cmd.Output()

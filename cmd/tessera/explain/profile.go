@@ -41,7 +41,8 @@ func loadConfiguration(ctx context.Context, c *cluster.Cluster, file string) (*s
 	running, err := c.Client.AppsV1().Deployments(namespace).Get(ctx, deployment, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("find the scheduler's configuration: no Deployment %s in %s: name the scheduler's configuration file with --config", deployment, namespace)
+		return nil, fmt.Errorf("find the scheduler's configuration: no Deployment %[1]s in %[2]s. Without %[1]s, the Events of the pod have the reason of the scheduler that "+
+			"places it. For what %[1]s would decide, name the scheduler's configuration file with --config", deployment, namespace)
 	case err != nil:
 		return nil, cluster.ExplainError("find the scheduler's configuration", err)
 	}
