@@ -72,8 +72,7 @@ func runHugo(ctx context.Context, hugo, base, content, out string) error {
 	if err != nil {
 		return fmt.Errorf("go env GOPROXY: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, hugo, "--source", filepath.Join("docs", "site"), "--contentDir", content, "--destination", out, "--baseURL", base,
-		"--panicOnWarning", "--noBuildLock")
+	cmd := exec.CommandContext(ctx, hugo, "--source", filepath.Join("docs", "site"), "--contentDir", content, "--destination", out, "--baseURL", base, "--noBuildLock")
 	cmd.Env = append(os.Environ(), "HUGO_MODULE_PROXY="+strings.TrimSpace(string(proxy)), "HUGO_RESOURCEDIR="+filepath.Join(content, "resources"))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {

@@ -41,7 +41,7 @@ var (
 	sectionLine = regexp.MustCompile(`^## (.+)$`)
 	pageLine    = regexp.MustCompile(`^\| (\[.*\]\(.*\)) \| .* \| (.*) \|$`)
 	link        = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	heading     = regexp.MustCompile(`^# (.+)\n`)
+	heading     = regexp.MustCompile(`^(?:<!-- .* -->\n+)?# (.+)\n`) // a comment names the generator
 	notInURL    = regexp.MustCompile(`[^a-z0-9]+`)
 )
 

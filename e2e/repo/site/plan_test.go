@@ -16,7 +16,7 @@ func repository() fstest.MapFS {
 		"docs/README.md": file("# Documentation\n\n## Get started\n\n| page | for | content |\n|---|---|---|\n| [first.md](first.md) | all | the first |\n\n## Tasks\n\n" +
 			"| page | for | content |\n|---|---|---|\n| [tasks/second.md](tasks/second.md) | all | the second |\n\n[dev](dev/README.md)\n"),
 		"docs/first.md":        file("# The first page\n\n![drawing](images/a.svg) [second](tasks/second.md) [web](https://example.com/x.md) [here](#part)\n\n## Part\n"),
-		"docs/tasks/second.md": file("# The second\n\n[first](../first.md#part) [file](../../deployments/x.yaml) [self](#end)\n\n```\nmake x\n```\n\n<!-- not executed: no -->\n```\nmake y\n```\n"),
+		"docs/tasks/second.md": file("<!-- Written by x. -->\n\n# The second\n\n[first](../first.md#part) [file](../../deployments/x.yaml) [self](#end)\n\n```\nmake x\n```\n\n<!-- not executed: no -->\n```\nmake y\n```\n"),
 		"docs/dev/README.md":   file("# Contributors\n"),
 		"docs/images/a.svg":    file("<svg/>"),
 	}
@@ -35,7 +35,7 @@ func TestPlan(t *testing.T) {
 		"_index.md":             {"title: Name", "[more](./)", "[first](./get-started/first/#part)", "[api](https://github.com/tessera-gpu/tessera/blob/v1/api/README.md)"},
 		"get-started/_index.md": {"title: Get started", "- [The first page](first/): the first"},
 		"get-started/first.md":  {"title: The first page", "![drawing](../../images/a.svg)", "[second](../../tasks/second/)", "(https://example.com/x.md)", "[here](#part)"},
-		"tasks/second.md":       {"weight: 5", "[first](../../get-started/first/#part)", "blob/v1/deployments/x.yaml)"},
+		"tasks/second.md":       {"weight: 5", "title: The second", "[first](../../get-started/first/#part)", "blob/v1/deployments/x.yaml)"},
 		"images/a.svg":          {"<svg/>"},
 	} {
 		text, err := os.ReadFile(filepath.Join(folder, name))
