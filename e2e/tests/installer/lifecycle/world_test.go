@@ -192,6 +192,7 @@ type world struct {
 // newWorld gives a cluster without nodes and without a policy.
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	harness.SkipOn136(t, "it serves no DeviceTaintRule, and the simulated agents publish no taints; e2e/tests/installation has real ones")
 	t.Parallel()
 	g, err := takeGround()
 	if err != nil {
