@@ -14,6 +14,8 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/fleet"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
 // world is what all tests share.
@@ -35,6 +37,10 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "the task of a test:", err)
 			os.Exit(1)
 		}
+		return
+	}
+	if version, err := binaries.KubernetesVersion(); err == nil && !lab.RunsOwnScheduler(version) {
+		fmt.Printf("all tests are skipped: tessera-scheduler does not run with Kubernetes %s\n", version)
 		return
 	}
 	harness.Main(m, func(ctx context.Context, g harness.Ground) error {
