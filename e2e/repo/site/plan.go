@@ -106,7 +106,7 @@ func (p *plan) complete(repository fs.FS) error {
 	for _, page := range p.pages {
 		listed[page.source]++
 	}
-	return fs.WalkDir(repository, "docs", func(name string, entry fs.DirEntry, err error) error {
+	return fs.WalkDir(repository, "docs", func(name string, _ fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
