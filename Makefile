@@ -11,7 +11,7 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -tr
 CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
-MODULES      := . e2e/repo/tools e2e/repo/tools/actionlint e2e/repo/tools/cosign e2e/repo/tools/crds e2e/repo/tools/cyclonedx e2e/repo/tools/hugo e2e/tests/autoscaler e2e/tests/oracle e2e/tests/promql e2e/tests/upstream $(patsubst %/go.mod,%,$(wildcard e2e/env/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
+MODULES      := . e2e/repo/tools e2e/tests/autoscaler e2e/tests/oracle e2e/tests/promql e2e/tests/upstream $(patsubst %/go.mod,%,$(wildcard e2e/repo/tools/*/go.mod e2e/env/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
 LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/repo/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 # With -trimpath, the linter would get the cgo files of another clone from Go's build cache, and read sources where that clone was.

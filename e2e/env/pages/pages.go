@@ -32,6 +32,23 @@ func Blocks(page string) []Block {
 	return blocks
 }
 
+// Count returns how many blocks of commands and YAML of a page tests execute, and how many they do not.
+func Count(page string) (executed, skipped int) {
+	for _, block := range Blocks(page) {
+		switch {
+		case !block.IsInput():
+		case block.NotExecuted != "":
+			skipped++
+		default:
+			executed++
+		}
+	}
+	return executed, skipped
+}
+
+// IsInput reports whether a reader runs, applies or saves the block.
+func (b Block) IsInput() bool { return b.Language == "" || b.Language == "yaml" }
+
 // Steps returns the command lines of a page in order, without those of blocks that no test executes.
 func Steps(page string) []Step {
 	var steps []Step
@@ -51,13 +68,17 @@ func Steps(page string) []Step {
 	return steps
 }
 
-// file matches a block of a page that a reader saves: its first line is a comment with the name.
-var file = regexp.MustCompile("(?ms)^```yaml\n# ([\\w-]+\\.yaml)\n(.*?)^```$")
+// file matches a block that a reader saves: its first line is a comment with the name.
+var file = regexp.MustCompile(`(?s)^# ([\w-]+\.yaml)\n(.*)$`)
 
 // WriteFiles writes the files of a page into the folder.
 func WriteFiles(folder, page string) error {
-	for _, block := range file.FindAllStringSubmatch(page, -1) {
-		if err := os.WriteFile(filepath.Join(folder, block[1]), []byte(block[2]), 0o644); err != nil {
+	for _, block := range Blocks(page) {
+		saved := file.FindStringSubmatch(block.Text)
+		if block.Language != "yaml" || saved == nil {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(folder, saved[1]), []byte(saved[2]), 0o644); err != nil {
 			return fmt.Errorf("save a file of the page: %w", err)
 		}
 	}

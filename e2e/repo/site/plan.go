@@ -126,9 +126,9 @@ func (p *plan) write(folder, ref string) error {
 		if err != nil {
 			return err
 		}
-		text := p.relink(page, ref)
-		if page.source == index {
-			text = p.contents(page.url)
+		text := p.contents(page.url)
+		if page.source != index {
+			text = p.relink(page, ref)
 		}
 		name := page.url + ".md"
 		if page.section {
@@ -202,15 +202,8 @@ func (p *plan) blocks() string {
 		if page.source == home {
 			continue
 		}
-		for _, block := range pages.Blocks(page.text) {
-			switch {
-			case block.Language != "" && block.Language != "yaml":
-			case block.NotExecuted != "":
-				skipped++
-			default:
-				executed++
-			}
-		}
+		runs, not := pages.Count(page.text)
+		executed, skipped = executed+runs, skipped+not
 	}
 	return fmt.Sprintf("tests execute %d of %d blocks of commands and YAML", executed, executed+skipped)
 }

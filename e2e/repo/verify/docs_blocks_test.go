@@ -14,28 +14,23 @@ import (
 // TestBlocksAreExecuted checks that tests execute the blocks of the pages: a test runs the commands of each page, other tests of this package take manifests
 // and values. At most a tenth of the blocks has a reason why not, and none in the quickstart and the tasks.
 func TestBlocksAreExecuted(t *testing.T) {
-	runners := runnersOfPages(t)
+	runners, values := runnersOfPages(t), keysOfValues(t)
 	executed, skipped := 0, 0
 	pages(t, func(page, text string) {
 		if !strings.HasPrefix(page, "docs/") || strings.HasPrefix(page, "docs/dev/") {
 			return
 		}
+		runs, not := blocks.Count(text)
+		executed, skipped = executed+runs, skipped+not
 		for i, block := range blocks.Blocks(text) {
-			if block.Language != "" && block.Language != "yaml" {
-				continue
-			}
-			if block.NotExecuted == "" {
-				executed++
-			} else {
-				skipped++
-			}
 			switch {
+			case !block.IsInput():
 			case block.NotExecuted != "" && (page == "docs/quickstart.md" || strings.HasPrefix(page, "docs/tasks/")):
 				t.Errorf("%s, block %d: must be executed", page, i+1)
 			case block.NotExecuted != "":
 			case block.Language == "" && !strings.Contains(runners, `"`+strings.TrimPrefix(page, "docs/")+`"`) && !strings.Contains(runners, `"`+page+`"`):
 				t.Errorf("%s has commands, and no test in e2e/tests runs the page", page)
-			case block.Language == "yaml" && !strings.Contains(block.Text, "kind: ") && !isValues(t, block.Text) && !strings.Contains(runners, page):
+			case block.Language == "yaml" && !strings.Contains(block.Text, "kind: ") && !values.haveAll(block.Text) && !strings.Contains(runners, page):
 				t.Errorf("%s, block %d: neither a manifest nor values of the chart, and no reason why it is not executed", page, i+1)
 			}
 		}
@@ -61,22 +56,30 @@ func runnersOfPages(t *testing.T) string {
 	return all.String()
 }
 
-// isValues reports whether a block has values of the chart: all its keys are keys of values.yaml, and TestPagesShowValuesThatTheChartTakes renders them.
-func isValues(t *testing.T, block string) bool {
+// valueKeys are the keys of the chart's values.
+type valueKeys map[string]any
+
+func keysOfValues(t *testing.T) valueKeys {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root(t), "deployments/helm/tessera/values.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var known, keys map[string]any
-	if err := yaml.Unmarshal(text, &known); err != nil {
+	var keys valueKeys
+	if err := yaml.Unmarshal(text, &keys); err != nil {
 		t.Fatal(err)
 	}
+	return keys
+}
+
+// haveAll reports whether a block has values of the chart: it has no other keys, and TestPagesShowValuesThatTheChartTakes renders it.
+func (k valueKeys) haveAll(block string) bool {
+	var keys map[string]any
 	if err := yaml.Unmarshal([]byte(block), &keys); err != nil || len(keys) == 0 {
 		return false
 	}
 	for key := range keys {
-		if _, found := known[key]; !found {
+		if _, found := k[key]; !found {
 			return false
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	clitemplate "github.com/tessera-gpu/tessera/cmd/tessera/template"
 	"github.com/tessera-gpu/tessera/cmd/tessera/upgrade"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
+	blocks "github.com/tessera-gpu/tessera/e2e/env/pages"
 	"github.com/tessera-gpu/tessera/installer/crds"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/status"
@@ -37,7 +38,6 @@ import (
 
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	fence   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	made    = regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z-]*)")
 	run     = regexp.MustCompile("(?m)(?:^|`)(?:kubectl )?(tessera [a-z][^`#\n]*)")
@@ -243,19 +243,19 @@ var (
 func TestPagesShowValidManifests(t *testing.T) {
 	shown := 0
 	pages(t, func(page, text string) {
-		for i, block := range fence.FindAllStringSubmatch(text, -1) {
-			if block[1] != "yaml" || !strings.Contains(block[2], "kind: ") || foreignFile.MatchString(block[2]) {
+		for i, block := range blocks.Blocks(text) {
+			if block.Language != "yaml" || !strings.Contains(block.Text, "kind: ") || foreignFile.MatchString(block.Text) {
 				continue
 			}
 			shown++
 			file := filepath.Join(t.TempDir(), "manifest.yaml")
-			if err := os.WriteFile(file, []byte(block[2]), 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(block.Text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if decoded := decode(t, page, block[2]); len(decoded) == 0 {
+			if decoded := decode(t, page, block.Text); len(decoded) == 0 {
 				t.Errorf("%s, block %d: no object", page, i+1)
 			}
-			if !checkedKinds.MatchString(block[2]) {
+			if !checkedKinds.MatchString(block.Text) {
 				continue
 			}
 			var output bytes.Buffer
@@ -277,18 +277,18 @@ func TestPagesShowValidManifests(t *testing.T) {
 // ClusterPolicy as strictly as the API server does.
 func TestPagesShowValuesThatTheChartTakes(t *testing.T) {
 	sets, valued := regexp.MustCompile(`--set ([\w.]+=\S+)`), regexp.MustCompile("`((?:clusterPolicy|installer|networkPolicy|cleanup|images)\\.[\\w.]+): (\\w+)`")
-	shown := 0
+	shown, values := 0, keysOfValues(t)
 	pages(t, func(page, text string) {
 		for _, found := range append(sets.FindAllStringSubmatch(text, -1), valued.FindAllStringSubmatch(text, -1)...) {
 			rendered(t, "--set", strings.Join(found[1:], "="))
 		}
-		for _, block := range regexp.MustCompile("(?ms)^ *```yaml\n(.*?)^ *```$").FindAllStringSubmatch(text, -1) {
-			if !isValues(t, block[1]) {
+		for _, block := range blocks.Blocks(text) {
+			if block.Language != "yaml" || !values.haveAll(block.Text) {
 				continue
 			}
 			shown++
 			file := filepath.Join(t.TempDir(), "values.yaml")
-			if err := os.WriteFile(file, []byte(block[1]), 0o600); err != nil {
+			if err := os.WriteFile(file, []byte(block.Text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			objects := slices.DeleteFunc(templated(t, "tessera-system", "-f", file), func(object *unstructured.Unstructured) bool {

@@ -111,7 +111,9 @@ func usesTessera(r *reader) {
 // operatesTessera covers what administrators do, and removes Tessera. Most of it takes minutes, and runs in make test-long.
 func operatesTessera(r *reader) {
 	It("leads through docs/tasks/monitoring.md", Label("long"), func(ctx context.Context) {
-		Expect(os.WriteFile(filepath.Join(r.shell.Dir, "kinds.yaml"), []byte(monitoringKinds), 0o644)).To(Succeed())
+		const group = "monitoring.coreos.com"
+		kinds := looseKind(group, "v1", "Namespaced", "podmonitors", "PodMonitor") + looseKind(group, "v1", "Namespaced", "prometheusrules", "PrometheusRule")
+		Expect(os.WriteFile(filepath.Join(r.shell.Dir, "kinds.yaml"), []byte(kinds), 0o644)).To(Succeed())
 		step{Line: "kubectl apply -f kinds.yaml"}.run(ctx, r.shell)
 		step{Line: "kubectl wait --for=condition=Established -f kinds.yaml --timeout=1m"}.run(ctx, r.shell)
 		r.follow(ctx, "docs/tasks/monitoring.md")
@@ -136,7 +138,8 @@ func operatesTessera(r *reader) {
 	}, limit)
 
 	It("leads through docs/from-device-plugin.md", func(ctx context.Context) {
-		Expect(os.WriteFile(filepath.Join(r.shell.Dir, "kind.yaml"), []byte(operatorKind), 0o644)).To(Succeed())
+		kind := looseKind("nvidia.com", "v1", "Cluster", "clusterpolicies", "ClusterPolicy")
+		Expect(os.WriteFile(filepath.Join(r.shell.Dir, "kind.yaml"), []byte(kind), 0o644)).To(Succeed())
 		DeferCleanup(func(ctx context.Context) { step{Line: "kubectl delete -f kind.yaml"}.run(ctx, r.shell) })
 		step{Line: "kubectl apply -f kind.yaml"}.run(ctx, r.shell)
 		step{Line: "kubectl wait --for=condition=Established crd/clusterpolicies.nvidia.com --timeout=1m"}.run(ctx, r.shell)
@@ -161,44 +164,23 @@ func operatesTessera(r *reader) {
 	It("leads through docs/quickstart.md", Label("long"), func(ctx context.Context) { r.follow(ctx, "docs/quickstart.md") }, limit)
 }
 
-// gpuOperator is the folder with configurations of the GPU Operator. operatorKind is its kind, without the schema.
-const (
-	gpuOperator  = "installer/migrate/testdata"
-	operatorKind = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: clusterpolicies.nvidia.com}
-spec:
-  group: nvidia.com
-  scope: Cluster
-  names: {plural: clusterpolicies, singular: clusterpolicy, kind: ClusterPolicy, listKind: ClusterPolicyList}
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`
-)
+// gpuOperator is the folder with configurations of the GPU Operator.
+const gpuOperator = "installer/migrate/testdata"
 
-// monitoringKinds are the kinds of the Prometheus operator, without their schemas: TestChartMonitors reads the objects strictly.
-const monitoringKinds = `
+// looseKind returns the kind of another project, without its schema: tests of the chart and of the migration read its objects strictly.
+func looseKind(group, version, scope, plural, kind string) string {
+	return fmt.Sprintf(`---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: podmonitors.monitoring.coreos.com}
+metadata: {name: %[4]s.%[1]s}
 spec:
-  group: monitoring.coreos.com
-  scope: Namespaced
-  names: {plural: podmonitors, singular: podmonitor, kind: PodMonitor, listKind: PodMonitorList}
+  group: %[1]s
+  scope: %[3]s
+  names: {plural: %[4]s, singular: %[5]s, kind: %[6]s, listKind: %[6]sList}
   versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
----
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: prometheusrules.monitoring.coreos.com}
-spec:
-  group: monitoring.coreos.com
-  scope: Namespaced
-  names: {plural: prometheusrules, singular: prometheusrule, kind: PrometheusRule, listKind: PrometheusRuleList}
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`
+  - {name: %[2]s, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`, group, version, scope, plural, strings.ToLower(kind), kind)
+}
 
 // devicePluginPods are pods as the documentation of NVIDIA's device plugin and GPU Operator shows them to verify an installation. They name neither a
 // scheduler nor a claim.
