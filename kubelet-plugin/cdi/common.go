@@ -19,8 +19,9 @@ const (
 
 // common returns the spec of the driver. program is the host path of the hook program.
 //
-// NVIDIA_VISIBLE_DEVICES disables the injection of an NVIDIA container runtime, which may be the runtime of the node. It
-// is an edit of the device, because a device must have one.
+// NVIDIA's container runtime, which may be the runtime of the node, must inject nothing. It reads what a container requests from NVIDIA_VISIBLE_DEVICES or,
+// with accept-nvidia-visible-devices-as-volume-mounts, from the names of mounts of /dev/null below one folder, whatever else is mounted there. Both are
+// edits of the device, because a device must have one.
 func common(driver driverroot.Driver, program string) (*cdispec.Spec, error) {
 	var edits cdispec.ContainerEdits
 	for _, node := range driver.Control {
@@ -39,8 +40,13 @@ func common(driver driverroot.Driver, program string) (*cdispec.Spec, error) {
 		Kind:           vendor + "/" + commonClass,
 		ContainerEdits: edits,
 		Devices: []cdispec.Device{{
-			Name:           commonDevice,
-			ContainerEdits: cdispec.ContainerEdits{Env: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
+			Name: commonDevice,
+			ContainerEdits: cdispec.ContainerEdits{
+				Env: []string{"NVIDIA_VISIBLE_DEVICES=void"},
+				Mounts: []*cdispec.Mount{
+					mount(driverroot.File{Host: "/dev/null", Path: "/var/run/nvidia-container-devices/void"}, "ro", "nosuid", "nodev", "bind"),
+				},
+			},
 		}},
 	})
 }

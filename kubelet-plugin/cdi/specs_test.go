@@ -49,6 +49,7 @@ func newHost(t testing.TB) *host {
 	h.write("/proc/sys/kernel/osrelease", "6.1.0\n")
 	h.write("/proc/sys/kernel/random/boot_id", "3f0c9d1e\n")
 	h.write(h.Hook, "")
+	h.node("null", 1, 3)
 	h.install(version)
 	return h
 }
@@ -192,8 +193,8 @@ func TestTwoClaimsInOneContainer(t *testing.T) {
 	if !slices.Contains(container.Process.Env, "NVIDIA_VISIBLE_DEVICES=void") {
 		t.Errorf("environment: got %q", container.Process.Env)
 	}
-	if got := len(container.Mounts); got != 2 {
-		t.Errorf("mounts: got %d, want the two libraries", got)
+	if got := len(container.Mounts); got != 3 {
+		t.Errorf("mounts: got %d, want the two libraries and that for NVIDIA's runtime", got)
 	}
 }
 

@@ -22,6 +22,10 @@ func TestDriverRootIsFoundAtRunTime(t *testing.T) {
 	n.must(os.WriteFile(n.config(), fmt.Appendf(nil, "apiVersion: tessera.dev/v1alpha1\nkind: NodeConfig\nroots: {host: %s, proc: %s, sys: %s}\n",
 		host, fakegpu.ProcRoot(n.machine()), fakegpu.SysRoot(n.machine())), 0o600))
 	n.bind(n.dir, filepath.Join(host, n.dir)) // folder of the hook
+	for _, root := range []string{host, fakegpu.DevRoot(n.machine())} {
+		n.must(os.MkdirAll(filepath.Join(root, "dev"), 0o755))
+		n.must(unix.Mknod(filepath.Join(root, "dev/null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3)))) // each is the host's /dev in turn
+	}
 	a, k := n.run("FAKE_NVML_DEV=" + filepath.Join(host, "dev"))
 	a.waitReady()
 	n.publishes("no device", devices(0))

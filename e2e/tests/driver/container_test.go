@@ -80,7 +80,8 @@ func TestNVIDIAsFilesInAContainer(t *testing.T) {
 		must(t, err)
 		want := []string{
 			"environment NVIDIA_VISIBLE_DEVICES=void", "file /dev/nvidia0", "file /etc/ld.so.cache", "file /etc/ld.so.conf",
-			"file /etc/ld.so.conf.d/00-tessera-driver.conf", "found /usr/lib/x86_64-linux-gnu/libcuda.so.1", fmt.Sprintf("cuInit %d", noDevice),
+			"file /etc/ld.so.conf.d/00-tessera-driver.conf", "file /var/run/nvidia-container-devices/void",
+			"found /usr/lib/x86_64-linux-gnu/libcuda.so.1", fmt.Sprintf("cuInit %d", noDevice),
 		}
 		for _, node := range driver.Control {
 			want = append(want, "file "+node.Path)
