@@ -18,12 +18,17 @@ type gate struct {
 	mutex  sync.Mutex
 	opened chan struct{}
 	isOpen bool
-	// began is when the running cycle began, zero without one.
+	// began is when the running cycle began, zero without one; idle is signaled when it ends.
 	began  time.Time
+	idle   *sync.Cond
 	cycles []time.Duration
 }
 
-func newGate() *gate { return &gate{opened: make(chan struct{})} }
+func newGate() *gate {
+	g := &gate{opened: make(chan struct{})}
+	g.idle = sync.NewCond(&g.mutex)
+	return g
+}
 
 // Next is scheduler.NextEntity.
 func (g *gate) Next(logger klog.Logger) (framework.QueuedEntityInfo, error) {
@@ -48,6 +53,7 @@ func (g *gate) ended() {
 	if !g.began.IsZero() {
 		g.cycles = append(g.cycles, time.Since(g.began))
 		g.began = time.Time{}
+		g.idle.Broadcast()
 	}
 }
 
@@ -68,12 +74,15 @@ func (g *gate) Open() {
 	}
 }
 
-// Shut lets no further cycle begin, and returns the cycles since it was opened.
+// Shut lets no further cycle begin, and returns the cycles since it was opened, with the running one: its pod can be bound before it ends.
 func (g *gate) Shut() []time.Duration {
 	g.mutex.Lock()
 	defer g.mutex.Unlock()
 	if g.isOpen {
 		g.opened, g.isOpen = make(chan struct{}), false
+	}
+	for !g.began.IsZero() {
+		g.idle.Wait()
 	}
 	cycles := g.cycles
 	g.cycles = nil
