@@ -120,7 +120,8 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// Users of a pool are the pods of its claims, without validations and claims for monitoring; a claim reserved for something else is unreadable.
+// Users of a pool are the pods of its claims, those that only monitor included, without validations and operands; a claim reserved for something else is
+// unreadable.
 func TestPoolUsers(t *testing.T) {
 	claim := func(namespace, name, device string, consumer resourceapi.ResourceClaimConsumerReference) *resourceapi.ResourceClaim {
 		c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -134,14 +135,19 @@ func TestPoolUsers(t *testing.T) {
 	}
 	validation := claim("own", "v", "a", pod("v"))
 	validation.Labels = map[string]string{render.LabelName: render.OperandValidation}
+	monitor := func(namespace, name string) *resourceapi.ResourceClaim {
+		c := claim(namespace, name, "m", pod(name))
+		c.Status.Allocation.Devices.Results = c.Status.Allocation.Devices.Results[1:]
+		return c
+	}
 	base := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithIndex(&resourceapi.ResourceClaim{}, informers.IndexClaimPool, informers.ClaimPools).
-		WithObjects(validation, claim("u", "1", "a", pod("x")), claim("u", "2", "b", pod("x")), claim("u", "3", "b", resourceapi.ResourceClaimConsumerReference{APIGroup: "g", Resource: "jobs"})).Build()
+		WithObjects(validation, monitor("own", "dcgm"), monitor("u", "watcher"), claim("u", "1", "a", pod("x")), claim("u", "2", "b", pod("x")), claim("u", "3", "b", resourceapi.ResourceClaimConsumerReference{APIGroup: "g", Resource: "jobs"})).Build()
 	cluster := action.Cluster{Client: base, Namespace: "own"}
 	u, err := PoolUsers(t.Context(), cluster, "p")
-	if err != nil || u.Claims != 3 || len(u.Pods) != 1 || len(u.UIDs[u.Pods[0]]) != 2 || !u.Unreadable || len(u.Devices) != 3 {
+	if err != nil || u.Claims != 3 || len(u.Pods) != 2 || len(u.UIDs[u.Pods[1]]) != 2 || !u.Unreadable || len(u.Devices) != 3 {
 		t.Errorf("users %+v, error %v", u, err)
 	}
-	if d := u.Holders(); !d.Unreadable || len(d.Holders) != 1 || d.Holders[0] != "u/x" {
+	if d := u.Holders(); !d.Unreadable || len(d.Holders) != 2 || d.Holders[0] != "u/watcher" || d.Holders[1] != "u/x" {
 		t.Errorf("holders %+v", d)
 	}
 	if u, err := DeviceUsers(t.Context(), cluster, "p", func(device string) bool { return device == "a" }); err != nil || u.Claims != 1 || u.Unreadable {

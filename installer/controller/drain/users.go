@@ -24,20 +24,27 @@ type Users struct {
 	Pods    []types.NamespacedName
 	UIDs    map[types.NamespacedName][]types.UID
 	Claimed map[types.NamespacedName]time.Time
-	// Claims is the number of claims, Devices are their devices, not sorted.
+	// Claims is the number of claims that hold devices, Devices are these devices, not sorted. Claims that only monitor devices hold none.
 	Claims  int
 	Devices []string
 	// Unreadable is whether a claim is reserved for an object that is not a pod.
 	Unreadable bool
 }
 
-// PoolUsers returns the users of a pool's devices. The installer's own validations are no users.
+// PoolUsers returns the users of a pool's devices, pods that only monitor them included: they have the driver open. The installer's own validations and
+// operands are no users.
 func PoolUsers(ctx context.Context, cluster action.Cluster, pool string) (Users, error) {
-	return DeviceUsers(ctx, cluster, pool, func(string) bool { return true })
+	return findUsers(ctx, cluster, pool, func(resourceapi.DeviceRequestAllocationResult) bool { return true })
 }
 
-// DeviceUsers returns the users of those devices of a pool that counts reports. All devices of such a claim are in Devices.
+// DeviceUsers returns the users of those devices of a pool that counts reports, without pods that monitor them. All devices of such a claim are in Devices.
 func DeviceUsers(ctx context.Context, cluster action.Cluster, pool string, counts func(device string) bool) (Users, error) {
+	return findUsers(ctx, cluster, pool, func(result resourceapi.DeviceRequestAllocationResult) bool {
+		return !monitors(result) && counts(result.Device)
+	})
+}
+
+func findUsers(ctx context.Context, cluster action.Cluster, pool string, counts func(resourceapi.DeviceRequestAllocationResult) bool) (Users, error) {
 	list := &resourceapi.ResourceClaimList{}
 	if err := cluster.Client.List(ctx, list, client.MatchingFields{informers.IndexClaimPool: pool}, client.UnsafeDisableDeepCopy); err != nil {
 		return Users{}, fmt.Errorf("list claims of pool %s: %w", pool, err)
@@ -45,12 +52,17 @@ func DeviceUsers(ctx context.Context, cluster action.Cluster, pool string, count
 	u := Users{UIDs: map[types.NamespacedName][]types.UID{}, Claimed: map[types.NamespacedName]time.Time{}}
 	for i := range list.Items {
 		claim := &list.Items[i]
-		own, devices := claim.Namespace == cluster.Namespace && claim.Labels[render.LabelName] == render.OperandValidation, claimDevices(claim, pool)
-		if own || !slices.ContainsFunc(devices, counts) {
+		results := slices.DeleteFunc(slices.Clone(claim.Status.Allocation.Devices.Results), func(r resourceapi.DeviceRequestAllocationResult) bool { return r.Pool != pool })
+		if isOwn(claim, cluster.Namespace, results) || !slices.ContainsFunc(results, counts) {
 			continue
 		}
-		u.Claims++
-		u.Devices = append(u.Devices, devices...)
+		held := slices.DeleteFunc(results, monitors)
+		if len(held) > 0 {
+			u.Claims++
+		}
+		for _, result := range held {
+			u.Devices = append(u.Devices, result.Device)
+		}
 		for _, consumer := range claim.Status.ReservedFor {
 			if consumer.APIGroup != "" || consumer.Resource != "pods" {
 				u.Unreadable = true
@@ -68,15 +80,15 @@ func DeviceUsers(ctx context.Context, cluster action.Cluster, pool string, count
 	return u, nil
 }
 
-// claimDevices returns the devices of a pool that are allocated to a claim, without those with admin access.
-func claimDevices(claim *resourceapi.ResourceClaim, pool string) []string {
-	var devices []string
-	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.Pool == pool && (result.AdminAccess == nil || !*result.AdminAccess) {
-			devices = append(devices, result.Device)
-		}
-	}
-	return devices
+// isOwn reports whether the claim is of the installer: of a validation, or of an operand, which only monitors GPUs and leaves the node by its label.
+func isOwn(claim *resourceapi.ResourceClaim, namespace string, results []resourceapi.DeviceRequestAllocationResult) bool {
+	return claim.Namespace == namespace &&
+		(claim.Labels[render.LabelName] == render.OperandValidation || !slices.ContainsFunc(results, func(r resourceapi.DeviceRequestAllocationResult) bool { return !monitors(r) }))
+}
+
+// monitors reports whether the device is only monitored.
+func monitors(result resourceapi.DeviceRequestAllocationResult) bool {
+	return result.AdminAccess != nil && *result.AdminAccess
 }
 
 // Holders returns the pods as holders, without reading them: enough while nothing is drained.

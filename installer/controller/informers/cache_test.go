@@ -90,7 +90,7 @@ func TestHashSecretValues(t *testing.T) {
 	}
 }
 
-// A claim keeps devices and reservations; only of the installer's validations also labels and owners. Pools and nodes leave out admin access.
+// A claim keeps devices and reservations; only of the installer's validations also labels and owners.
 func TestTrimClaim(t *testing.T) {
 	claim := func(namespace, name string) *resourceapi.ResourceClaim {
 		c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "c", Labels: map[string]string{render.LabelName: name}}}
@@ -113,7 +113,7 @@ func TestTrimClaim(t *testing.T) {
 		if (got.Labels != nil) != test.labels || len(got.Status.ReservedFor) != 1 || got.Status.Allocation.NodeSelector != nil || got.Status.Allocation.Devices.Results[0].Request != "" {
 			t.Errorf("%s/%s keeps %+v", test.namespace, test.name, got)
 		}
-		if diff := cmp.Diff([]string{"n-d"}, ClaimPools(got)); diff != "" {
+		if diff := cmp.Diff([]string{"m-d", "n-d"}, ClaimPools(got)); diff != "" {
 			t.Error(diff)
 		}
 	}

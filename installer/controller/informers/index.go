@@ -34,21 +34,21 @@ func PodNodes(object client.Object) []string {
 	return nil
 }
 
-// ClaimPools returns the pools that a claim has devices of, sorted, without devices with admin access.
+// ClaimPools returns the pools that a claim has devices of, sorted.
 func ClaimPools(object client.Object) []string {
 	var pools []string
-	for _, result := range exclusiveResults(object) {
+	for _, result := range results(object) {
 		pools = append(pools, result.Pool)
 	}
 	slices.Sort(pools)
 	return slices.Compact(pools)
 }
 
-// ClaimNodes returns the nodes of a claim's devices, sorted, without devices with admin access. The node is found from the pool's name, which ends with
-// the name of the DRA driver, whatever that is.
+// ClaimNodes returns the nodes of a claim's devices, sorted. The node is found from the pool's name, which ends with the name of the DRA driver, whatever
+// that is.
 func ClaimNodes(object client.Object) []string {
 	var nodes []string
-	for _, result := range exclusiveResults(object) {
+	for _, result := range results(object) {
 		if name, is := strings.CutSuffix(result.Pool, "-"+result.Driver); is {
 			nodes = append(nodes, name)
 		}
@@ -57,17 +57,11 @@ func ClaimNodes(object client.Object) []string {
 	return slices.Compact(nodes)
 }
 
-// exclusiveResults returns the allocated devices of a claim without those with admin access.
-func exclusiveResults(object client.Object) []resourceapi.DeviceRequestAllocationResult {
+// results returns the allocated devices of a claim.
+func results(object client.Object) []resourceapi.DeviceRequestAllocationResult {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok || claim.Status.Allocation == nil {
 		return nil
 	}
-	var results []resourceapi.DeviceRequestAllocationResult
-	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.AdminAccess == nil || !*result.AdminAccess {
-			results = append(results, result)
-		}
-	}
-	return results
+	return claim.Status.Allocation.Devices.Results
 }

@@ -7,7 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// The nodes of a claim are found by whatever the driver of their pools is called.
+// The nodes of a claim are found by whatever the driver of their pools is called, those whose devices it only monitors too.
 func TestNodesOfClaims(t *testing.T) {
 	claim := &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{}}}
 	claim.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{
@@ -15,7 +15,7 @@ func TestNodesOfClaims(t *testing.T) {
 		{Driver: "gpu.tessera.dev", Pool: "b-gpu.tessera.dev"}, {Driver: "gpu.tessera.dev", Pool: "c-gpu.tessera.dev", AdminAccess: new(true)},
 		{Driver: "net.example.com", Pool: "rack-7"},
 	}
-	if diff := cmp.Diff([]string{"a", "b"}, ClaimNodes(claim)); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b", "c"}, ClaimNodes(claim)); diff != "" {
 		t.Error(diff)
 	}
 	if got := ClaimNodes(&resourceapi.ResourceClaim{}); got != nil {

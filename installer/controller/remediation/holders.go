@@ -73,7 +73,7 @@ func gpuValidation(objects validation.Objects, order *v1alpha1.Remediation) (v p
 // reports how many claims are still prepared. While not all ResourceSlices are published, no user is returned, and the claims count as unreadable.
 func (r *Remediator) gpuUsers(ctx context.Context, node *nodestate.Observation, g *gpuRemediation) (drain.Users, error) {
 	name := wire.PoolName(node.GPUNode.Name, node.Assignment.DRADriver)
-	all, err := drain.PoolUsers(ctx, r.Cluster, name)
+	all, err := drain.DeviceUsers(ctx, r.Cluster, name, func(string) bool { return true })
 	if err != nil || all.Claims == 0 {
 		return all, err
 	}
