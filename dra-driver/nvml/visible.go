@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -37,9 +38,15 @@ func (g VisibleGPU) Name() string {
 	return fmt.Sprintf("%s (%s)", g.UUID, g.Product)
 }
 
-// Visible returns the GPUs that this process may use, in NVML's order. library is the path or name of libnvidia-ml. No Session may be open.
+// visible serializes the calls of Visible: a process has one open library.
+var visible sync.Mutex
+
+// Visible returns the GPUs that this process may use, in NVML's order. library is the path or name of libnvidia-ml. No Session may be open. It is safe for
+// concurrent use.
 // nvmlDeviceGetCount counts GPUs of other containers too, for which the handle returns NO_PERMISSION (nvml.h); they are omitted.
 func Visible(library string) ([]VisibleGPU, error) {
+	visible.Lock()
+	defer visible.Unlock()
 	lib, err := connect(library)
 	if err != nil {
 		return nil, err

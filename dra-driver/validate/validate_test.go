@@ -232,3 +232,15 @@ func TestOutputStaysOpen(t *testing.T) {
 		t.Errorf("failure %v, error %v", failure, err)
 	}
 }
+
+// Devices that fail at the same time are read at the same time, and a process has one open NVML library.
+func TestModesAreReadConcurrently(t *testing.T) {
+	var out strings.Builder
+	_, c := machine(t, "h100x8", &out)
+	t.Setenv("VALIDATE_LIBCUDA", "libabsent.so.1")
+	for range 100 {
+		if err := Run(t.Context(), c); err == nil || !strings.HasPrefix(err.Error(), "8 of 8 devices failed: ") {
+			t.Fatalf("error %v", err)
+		}
+	}
+}
