@@ -62,6 +62,8 @@ type GPU struct {
 	Links []Link `json:"links,omitempty"`
 	// Clique identifies the NVLink fabric as clusterUUID.cliqueID; empty without a fabric.
 	Clique string `json:"clique,omitempty"`
+	// Limiter is how the driver limits the memory that the containers of a claim can allocate; empty if it cannot.
+	Limiter Limiter `json:"limiter,omitempty"`
 	// Lost reports that the GPU does not respond; the fields above have the last known values. A GPU that never responded has
 	// no UUID.
 	Lost bool `json:"lost,omitempty"`

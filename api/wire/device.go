@@ -38,6 +38,9 @@ func (s source) device(u gpu.Use) (resourceapi.Device, error) {
 func (s source) attributes(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	a := attributes{}
 	s.identity(a, u)
+	if u.Shape == gpu.TimeShare {
+		a.text(MemoryEnforced, enforced(s.gpu.Limiter))
+	}
 	if s.complete(u.Shape) {
 		s.details(a)
 		if u.Shape != gpu.MIG && u.Shape != gpu.Monitor {
@@ -112,6 +115,14 @@ func eccMode(on bool) string {
 		return "Enabled"
 	}
 	return "Disabled"
+}
+
+// enforced is the value of MemoryEnforced.
+func enforced(l gpu.Limiter) string {
+	if l == gpu.NotLimited {
+		return "none"
+	}
+	return "hard"
 }
 
 // fabric adds the connections to other GPUs. MIG devices have none, since they have no peer access.

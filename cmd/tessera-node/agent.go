@@ -27,6 +27,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/exporter"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/handover"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/limiter"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/maintenance"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/monitoring"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/mps"
@@ -43,6 +44,7 @@ const (
 	gateFolder      = "maintenance"
 	hooksFolder     = "hooks"
 	healthFolder    = "health"
+	limitsFolder    = "limits"
 )
 
 // withoutPod is the instance name of an agent that runs outside of a pod, of which there is one at most.
@@ -80,6 +82,8 @@ type agent struct {
 	status    *status.Reporter
 	server    *server.Server
 	endpoint  endpoint
+	// limiter is nil on a node for virtual machines.
+	limiter *limiter.Server
 	// liveness is the work whose hang requires a restart.
 	liveness *liveness.Work
 	// gpuNode is nil if the agent runs without an installer.
@@ -123,13 +127,13 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	if err = a.newMonitor(ctx, c, boot, records, registry); err != nil {
 		return nil, err
 	}
-	makeNodes := func() error { return nodes.Ensure(ctx) }
-	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads, Nodes: makeNodes})
+	a.specs = c.specs(ctx, program, nodes, a.instance.Leads)
 	metrics, reader := server.NewMetrics(registry), server.NewReader(c.DriverName, client, a.inventory, c.consumers())
 	a.status = status.New(status.Config{
 		Driver: c.DriverName, Node: c.node, Pool: wire.PoolName(c.node, c.DriverName), Client: client, Registry: registry,
 		Health: a.inventory, Rules: c.rules(), Records: records, BootID: boot,
 	})
+	a.limiter = a.newLimiter(c, records)
 	gate, err := a.newGPUNodeController(c, client.gpuNodes, boot, records)
 	if err != nil {
 		return nil, err
@@ -155,6 +159,26 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 		Pods: exporter.Kubelet{Socket: c.podResources, Driver: c.DriverName}, Leads: a.instance.Leads,
 	}))
 	return a, nil
+}
+
+// newLimiter returns the server that limits the GPU memory of containers; nil on a node for virtual machines.
+func (a *agent) newLimiter(c config, records *checkpoint.Store) *limiter.Server {
+	driver, limits := a.hardware.(limiter.Driver)
+	if !limits {
+		return nil
+	}
+	return limiter.New(limiter.Config{
+		Sockets: c.limits(), Name: cmp.Or(c.podUID, withoutPod), Hierarchy: c.cgroups(),
+		Records: records, Inventory: a.inventory, Driver: driver, Failed: a.status.MemoryLimitFailed,
+	})
+}
+
+// limitMemory serves the hooks of containers whose GPU memory is limited.
+func (a *agent) limitMemory(ctx context.Context) error {
+	if a.limiter == nil {
+		return nil
+	}
+	return a.limiter.Run(ctx)
 }
 
 // lead runs the tasks of the leading agent while no newer agent runs: it writes the common CDI spec, and publishes the

@@ -109,6 +109,17 @@ func (c config) roots() driverroot.Roots {
 	return driverroot.Roots{Host: c.Roots.Host, Proc: c.Roots.Proc, Sys: c.Roots.Sys, Driver: c.Roots.Driver, Dev: c.Roots.Dev}
 }
 
+// cgroups returns the folder of the host's control groups of version 2. In a pod, /sys/fs/cgroup can have the pod's own group only.
+func (c config) cgroups() string {
+	if c.Roots.Sys == "/sys" {
+		return filepath.Join(c.Roots.Host, "sys/fs/cgroup")
+	}
+	return filepath.Join(c.Roots.Sys, "fs/cgroup")
+}
+
+// limits returns the folder of the sockets on which agents limit GPU memory.
+func (c config) limits() string { return filepath.Join(c.data(), limitsFolder) }
+
 // consumers returns the reader of the claims that kubelet has.
 func (c config) consumers() server.Kubelet {
 	return server.Kubelet{Socket: c.podResources, State: filepath.Join(c.Roots.Host, c.kubeletState)}

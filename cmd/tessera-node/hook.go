@@ -8,6 +8,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/devnode"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 )
 
@@ -28,4 +29,10 @@ func (c config) installHook(ctx context.Context) (string, error) {
 		klog.FromContext(ctx).Error(err, "Former versions of the hook program are kept")
 	}
 	return program, nil
+}
+
+// specs returns the CDI specs, whose hooks run the program.
+func (c config) specs(ctx context.Context, program string, nodes *devnode.Maker, leads func() bool) *cdi.Specs {
+	makeNodes := func() error { return nodes.Ensure(ctx) }
+	return cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Limits: c.limits(), Leads: leads, Nodes: makeNodes})
 }

@@ -48,7 +48,7 @@ func run(ctx context.Context, c config) error {
 	defer a.close(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context) error{
-		a.inventory.Run, a.monitor.Run, a.server.Run, a.status.Run, a.endpoint.Run, a.lead, a.upkeep, a.watchDaemons, a.pulse, clients.refuseOldServer,
+		a.inventory.Run, a.monitor.Run, a.server.Run, a.status.Run, a.endpoint.Run, a.limitMemory, a.lead, a.upkeep, a.watchDaemons, a.pulse, clients.refuseOldServer,
 	} {
 		group.Go(func() error { return part(ctx) })
 	}

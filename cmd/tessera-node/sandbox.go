@@ -27,7 +27,7 @@ type hardware interface {
 // hardware returns the node's GPUs: those of the driver, for which nodes makes the device nodes, or on a node for virtual machines those on the PCI bus.
 func (c config) hardware(nodes func(context.Context) error) hardware {
 	if !c.Sandbox() {
-		return nvml.New(nvml.Config{Library: c.roots().Library, Nodes: nodes, SysRoot: c.Roots.Sys})
+		return nvml.New(nvml.Config{Library: c.roots().Library, Nodes: nodes, SysRoot: c.Roots.Sys, Cgroups: c.cgroups()})
 	}
 	return pci.New(c.Roots.Sys, func(address string) (string, error) {
 		group, err := vfio.Find(vfio.Folder(c.Roots.Sys), address)

@@ -48,7 +48,7 @@ func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
 	if a.err != nil {
 		return nil, a.err
 	}
-	g := identity(ctx, &a, handle)
+	g := identity(ctx, &a, handle, s.cgroups.own)
 	g.Index = d.index
 	read := &gpuInfo{handle: handle, name: g.Name(), gpu: g, links: nvlinks(&a, handle), remotes: map[int]string{}}
 	if known := d.info.Load(); known != nil {
@@ -96,7 +96,7 @@ func (s *Session) readProfiles(ctx context.Context, a *calls, f *gpuInfo) {
 }
 
 // identity queries the product, the identifiers and the size of the GPU.
-func identity(ctx context.Context, a *calls, d nvml.Device) gpu.GPU {
+func identity(ctx context.Context, a *calls, d nvml.Device, ownCgroup string) gpu.GPU {
 	pci := query(a, "nvmlDeviceGetPciInfo", d.GetPciInfo)
 	uuid := query(a, "nvmlDeviceGetUUID", d.GetUUID)
 	product := query(a, "nvmlDeviceGetName", d.GetName)
@@ -115,7 +115,7 @@ func identity(ctx context.Context, a *calls, d nvml.Device) gpu.GPU {
 		Architecture:    architectureName(architecture),
 		ComputeMajor:    capability[0],
 		ComputeMinor:    capability[1],
-		MemoryBytes:     totalMemory(ctx, a, d),
+		MemoryBytes:     totalMemory(ctx, a, d, ownCgroup),
 		Multiprocessors: multiprocessors(cores, capability[0], capability[1]),
 	}
 }

@@ -40,6 +40,7 @@ func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
 		wires = append(wires, up...)
 	}
 	s.assignAddresses(read.GPUs)
+	s.node.readLimiter(s.cgroups, read.GPUs)
 	s.node.readTopology()
 	addresses := make([]string, len(read.GPUs))
 	for i, g := range read.GPUs {
@@ -47,6 +48,9 @@ func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
 	}
 	for i, links := range linkMatrix(addresses, wires, s.node.relatedness) {
 		read.GPUs[i].Links = links
+		if s.node.limiter != nil {
+			read.GPUs[i].Limiter = *s.node.limiter
+		}
 	}
 	return read, nil
 }

@@ -26,6 +26,8 @@ type Config struct {
 	Nodes func(context.Context) error
 	// SysRoot is the path of the host's sysfs, such as /sys.
 	SysRoot string
+	// Cgroups is the folder of the host's control groups of version 2, such as /sys/fs/cgroup; empty if no limits are set.
+	Cgroups string
 }
 
 // Session is the agent's connection to the driver. It is safe for concurrent use: calls run in parallel, and only
@@ -38,6 +40,7 @@ type Session struct {
 	library func() (string, error)
 	nodes   func(context.Context) error
 	sysfs   sysfs
+	cgroups cgroups
 	changes changes
 
 	// connection is used during every call and locked while the connection changes. modes is used during every call
@@ -82,11 +85,13 @@ type node struct {
 	devices     []*device
 	relatedness map[pair]gpu.Link
 	sets        eventSets
+	// limiter is nil until it is known.
+	limiter *gpu.Limiter
 }
 
 // New returns a closed session; Reopen opens it.
 func New(c Config) *Session {
-	return &Session{library: c.Library, nodes: c.Nodes, sysfs: sysfs(c.SysRoot)}
+	return &Session{library: c.Library, nodes: c.Nodes, sysfs: sysfs(c.SysRoot), cgroups: newCgroups(c.Cgroups)}
 }
 
 // Driver returns a fingerprint of the installed driver, which changes when another driver is installed or loaded; empty

@@ -14,10 +14,11 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// grant is a prepared device with the device node of its GPU.
+// grant is a prepared device with the device node of its GPU and its hooks.
 type grant struct {
 	prepare.Prepared
-	gpu driverroot.Node
+	gpu   driverroot.Node
+	hooks []*cdispec.Hook
 }
 
 // extra is additional device nodes that a claim requests, with their files.
@@ -42,6 +43,7 @@ func claim(uid string, driver driverroot.Driver, grants []grant, extras []extra)
 		if edits.DeviceNodes, err = nodes(driver, g); err != nil {
 			return nil, nil, fmt.Errorf("give device %s: %w", g.Device, err)
 		}
+		edits.Hooks = g.hooks
 		spec.Devices = append(spec.Devices, cdispec.Device{Name: name, ContainerEdits: edits})
 		own := []string{
 			parser.QualifiedName(vendor, claimClass, name),

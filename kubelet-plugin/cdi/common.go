@@ -52,11 +52,10 @@ func common(driver driverroot.Driver, program string) (*cdispec.Spec, error) {
 }
 
 // hookTimeout is the time in seconds after which a runtime kills the hook and fails the container. The hook takes milliseconds; what it can wait for
-// are the file systems of the image and of volumes.
+// are the file systems of the image and of volumes, and an agent that limits memory.
 const hookTimeout = 60
 
-// hooks returns the single hook that makes all changes in a container before it starts. It has an environment, because a runtime gives a hook without
-// one its own, which can have variables of the image.
+// hooks returns the single hook that makes all changes in a container before it starts.
 func hooks(driver driverroot.Driver, program string) []*cdispec.Hook {
 	args := []string{hook.Program, hook.All, "--host-driver-version", driver.Version}
 	for _, link := range driver.Links {
@@ -65,10 +64,13 @@ func hooks(driver driverroot.Driver, program string) []*cdispec.Hook {
 	for _, folder := range driver.Folders {
 		args = append(args, "--folder", folder)
 	}
+	return []*cdispec.Hook{newHook("createContainer", program, args)}
+}
+
+// newHook returns a hook of the program. It has an environment, because a runtime gives a hook without one its own, which can have variables of the image.
+func newHook(name, program string, args []string) *cdispec.Hook {
 	timeout := hookTimeout
-	return []*cdispec.Hook{{
-		HookName: "createContainer", Path: program, Args: args, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Timeout: &timeout,
-	}}
+	return &cdispec.Hook{HookName: name, Path: program, Args: args, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Timeout: &timeout}
 }
 
 // deviceNode returns a node with its numbers: the runtime creates it even if the host has none.

@@ -9,11 +9,14 @@ import (
 	"strings"
 	"sync"
 
+	cdispec "tags.cncf.io/container-device-interface/specs-go"
+
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 	"github.com/tessera-gpu/tessera/internal/host/disk"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -25,6 +28,8 @@ type Config struct {
 	Roots driverroot.Roots
 	// Hook is the host path of the installed hook program.
 	Hook string
+	// Limits is the folder of the sockets on which agents limit the GPU memory of containers, as a host path.
+	Limits string
 	// Nodes loads the driver's modules and makes its device nodes for this process. It is called when the driver has changed; nil does neither.
 	Nodes func() error
 	// Leads reports whether this process writes the common spec: of two agents that overlap in an upgrade only the
@@ -85,7 +90,7 @@ func (s *Specs) write(claimUID string, devices []prepare.Prepared) ([][]string, 
 		if err != nil {
 			return nil, err
 		}
-		grants[i] = grant{Prepared: device, gpu: node}
+		grants[i] = grant{Prepared: device, gpu: node, hooks: s.limitHooks(device, hook.LimitedDevice{Claim: claimUID, Position: i})}
 	}
 	extras, err := s.extras(driver, devices)
 	if err != nil {
@@ -96,6 +101,14 @@ func (s *Specs) write(claimUID string, devices []prepare.Prepared) ([][]string, 
 		return nil, err
 	}
 	return ids, s.writeSpec(claimFile(claimUID), spec)
+}
+
+// limitHooks returns the hook that limits the GPU memory of a container with the device; none for a device whose containers need no limit.
+func (s *Specs) limitHooks(device prepare.Prepared, named hook.LimitedDevice) []*cdispec.Hook {
+	if _, limited := device.GPU.Limiter.MemoryLimit(device.Use.Use); !limited {
+		return nil
+	}
+	return []*cdispec.Hook{newHook("createRuntime", s.config.Hook, hook.LimitArgs(s.config.Limits, named))}
 }
 
 // extras returns the additional device nodes that the devices' parameters request, each once. The error wraps

@@ -9,4 +9,6 @@
 // ever executed.
 //
 // The hooks are idempotent and may run for several containers concurrently; they share no state.
+//
+// One hook does nothing in the root file system: LimitMemory runs as createRuntime, in the namespaces of the runtime.
 package hook

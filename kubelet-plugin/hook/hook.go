@@ -36,6 +36,8 @@ type options struct {
 	links   list
 	folders list
 	driver  string
+	// sockets and device are those of LimitMemory.
+	sockets, device string
 }
 
 // order is the order in which All runs the hooks: links before the cache that is built from them, and compatibility
@@ -58,6 +60,9 @@ func Run(args []string, state io.Reader, log io.Writer) error {
 		return errors.New("name a hook: " + strings.Join(order[:], ", ") + " or " + All)
 	}
 	name := args[0]
+	if name == LimitMemory {
+		return runLimitMemory(args[1:], state, log)
+	}
 	names := order[:]
 	if name != All {
 		names = []string{name}
@@ -70,7 +75,11 @@ func Run(args []string, state io.Reader, log io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	root, err := containerRoot(state)
+	running, err := readState(state)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	root, err := running.root()
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -83,6 +92,22 @@ func Run(args []string, state io.Reader, log io.Writer) error {
 		case err != nil:
 			return fmt.Errorf("%s: %w", name, err)
 		}
+	}
+	return nil
+}
+
+// runLimitMemory is Run for the one hook that does nothing in the container's root. Its failures keep the container from starting.
+func runLimitMemory(args []string, state io.Reader, log io.Writer) error {
+	options, err := parse(LimitMemory, args, log)
+	if err != nil {
+		return fmt.Errorf("%s: %w", LimitMemory, err)
+	}
+	container, err := readState(state)
+	if err != nil {
+		return fmt.Errorf("%s: %w", LimitMemory, err)
+	}
+	if err := limitMemory(options, container, "/proc"); err != nil {
+		return fmt.Errorf("%s: %w", LimitMemory, err)
 	}
 	return nil
 }
@@ -100,6 +125,8 @@ func parse(name string, args []string, log io.Writer) (options, error) {
 	flags.SetOutput(log)
 	flags.Var(&o.links, "link", "with "+CreateSymlinks+": `TARGET::PATH` of a link in the container")
 	flags.Var(&o.folders, "folder", "with "+UpdateLDCache+": `FOLDER` of libraries in the container")
+	flags.StringVar(&o.sockets, "sockets", "", "with "+LimitMemory+": `FOLDER` of the agents' sockets on the host")
+	flags.StringVar(&o.device, "device", "", "with "+LimitMemory+": `UID/POSITION` of a device of a claim")
 	flags.StringVar(&o.driver, "host-driver-version", "", "with "+EnableCUDACompat+": `VERSION` of the loaded driver")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err

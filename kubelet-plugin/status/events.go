@@ -19,6 +19,8 @@ const (
 	ReasonDaemonRestarted = "MPSDaemonRestarted"
 	// ReasonTimeSliceNotApplied: the GPU has another time slice than the claim requested.
 	ReasonTimeSliceNotApplied = "TimeSliceNotApplied"
+	// ReasonMemoryLimitFailed: a container did not start, because its GPU memory could not be limited.
+	ReasonMemoryLimitFailed = "MemoryLimitFailed"
 	// ReasonUnhealthy: a GPU or MIG device has a fault. ReasonGPURecovered: the fault has ended.
 	ReasonUnhealthy    = "GPUUnhealthy"
 	ReasonGPURecovered = "GPURecovered"

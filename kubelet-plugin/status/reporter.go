@@ -106,6 +106,12 @@ func (r *Reporter) DaemonRestarted(daemon string, claims []prepare.Ref, reason s
 	}
 }
 
+// MemoryLimitFailed reports on the claim that a container with its devices does not start, because its GPU memory cannot be limited.
+func (r *Reporter) MemoryLimitFailed(claim prepare.Ref, cause error) {
+	text := diagnosis.Clip(fmt.Sprintf("on node %s: a container did not start, because its GPU memory cannot be limited: %v; kubelet starts it again", r.Node, cause))
+	r.enqueue(claim, &statusUpdate{claim: claim, notices: []notice{{reason: ReasonMemoryLimitFailed, message: text}}})
+}
+
 // manager is the field manager of this agent's entries. It contains the node, so that agents of two nodes do not replace each other's entries. It
 // has at most 128 characters.
 func (c Config) manager() string {

@@ -141,8 +141,7 @@ func SetDriverVersion(ctx context.Context, dir, version string) error {
 		return err
 	}
 	return reload(statePath(dir, version), func(l *live) {
-		l.Loaded, l.CUDAVersion, l.DriverVersion = 1, cuda, text32{}
-		copy(l.DriverVersion[:], version)
+		l.load(version, spec.Kernel, cuda)
 	})
 }
 

@@ -103,8 +103,8 @@ func InstallDriver(ctx context.Context, dir string, spec Spec) error {
 	if err := writeDriver(ctx, DriverRoot(dir), spec.DriverVersion); err != nil {
 		return err
 	}
-	l.Loads, l.Loaded, l.CUDAVersion = 1, 1, cuda
-	copy(l.DriverVersion[:], spec.DriverVersion)
+	l.Loads = 1
+	l.load(spec.DriverVersion, spec.Kernel, cuda)
 	if err := createState(statePath(dir, spec.DriverVersion), tables, l); err != nil {
 		return fmt.Errorf("write the state: %w", err)
 	}

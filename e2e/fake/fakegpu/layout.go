@@ -16,6 +16,7 @@ const (
 	maxFaults    = 16
 	maxEvents    = 4096
 	maxProcesses = 32
+	maxLimits    = 128
 	cpuWords     = 8
 )
 
@@ -29,7 +30,7 @@ func limits() []limit {
 	return []limit{
 		{"MAX_GPUS", maxGPUs}, {"MAX_INSTANCES", maxInstances}, {"MAX_COMPUTES", maxComputes},
 		{"MAX_NVLINKS", maxNVLinks}, {"MAX_FAULTS", maxFaults}, {"MAX_EVENTS", maxEvents}, {"CPU_WORDS", cpuWords},
-		{"MAX_PROCESSES", maxProcesses},
+		{"MAX_PROCESSES", maxProcesses}, {"MAX_LIMITS", maxLimits},
 	}
 }
 
@@ -42,6 +43,8 @@ type (
 	text48 [48]byte
 	text64 [64]byte
 	text96 [96]byte
+	// text256 is long enough for the path of a container's control group.
+	text256 [256]byte
 )
 
 // stateFile is the whole file. A change is written to the copy of live that is not current, then made current by
@@ -131,10 +134,26 @@ type live struct {
 	// CreateMS and DestroyMS are how long creating and destroying a GPU instance takes.
 	CreateMS, DestroyMS uint32
 	// Stalls is set where every call waits meanwhile.
-	Stalls, Unused uint32
-	DriverVersion  text32
-	Faults         [maxFaults]fault
-	GPUs           [maxGPUs]gpuState `c:"gpus"`
+	Stalls uint32
+	// MemoryLimits is how the driver limits the memory of control groups, a MemoryBackend.
+	MemoryLimits uint32
+	// IgnoresLimits is set where limits of memory that are set do not change anything.
+	IgnoresLimits, Unused uint32
+	DriverVersion         text32
+	Faults                [maxFaults]fault
+	GPUs                  [maxGPUs]gpuState `c:"gpus"`
+	// Limits are those of control groups; an entry that is not Used is free.
+	Limits [maxLimits]memoryLimit
+}
+
+// memoryLimit is what one control group may allocate on one GPU. The group is identified by the device and the inode of its folder, and by its path in the
+// hierarchy, because a container without the hierarchy has only that.
+type memoryLimit struct {
+	Device, Inode, Soft, Hard uint64
+	GPU                       uint32 `c:"gpu"`
+	// Binds is unset where the group does not have the controller: the driver charges another one.
+	Used, Binds, Unused uint32
+	Path                text256
 }
 
 // fault delays a function, and makes Count calls of it fail; Count 0 never fails.
@@ -162,8 +181,8 @@ type gpuState struct {
 	LargerMemoryMIB, LargerMultiprocessors uint32
 	// PinsMIG is set where MIG devices are not destroyed while another program has the GPU open.
 	PinsMIG, Unused uint32
-	// LimitedCgroup is the inode of the cgroup that has limits of memory in bytes; 0 where none has.
-	LimitedCgroup, SoftLimit, HardLimit uint64
+	// InheritedLimit is what a group without limits inherits from one that was removed; 0 is nothing.
+	InheritedLimit uint64
 	// ECCCorrected and ECCUncorrected count since the driver was loaded or the GPU reset, the lifetime counters
 	// since delivery.
 	ECCCorrected, ECCUncorrected                 uint64

@@ -166,8 +166,7 @@ func (k *kernel) power(version string, machine catalog.Machine) error {
 		return err
 	}
 	return reload(barePath(k.dir), func(l *live) {
-		l.Loaded, l.CUDAVersion, l.DriverVersion = 1, cuda, text32{}
-		copy(l.DriverVersion[:], version)
+		l.load(version, spec.Kernel, cuda)
 	})
 }
 

@@ -84,6 +84,8 @@ func cudaVersion(driver string) (uint32, error) {
 		return 0, fmt.Errorf("driver version %q: must be like %s", driver, catalog.DriverVersion)
 	}
 	switch {
+	case number >= 615:
+		return 13040, nil
 	case number >= 580:
 		return 13000, nil
 	case number >= 570:

@@ -134,7 +134,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := knownNames(t)
-	reasons := []string{status.ReasonTimeSliceNotApplied, status.ReasonDaemonRestarted, fit.ReasonTooComplex, "PrepareFailed"}
+	reasons := []string{status.ReasonTimeSliceNotApplied, status.ReasonMemoryLimitFailed, status.ReasonDaemonRestarted, fit.ReasonTooComplex, "PrepareFailed"}
 	for _, r := range server.Refusals() {
 		reasons = append(reasons, r.Reason)
 	}

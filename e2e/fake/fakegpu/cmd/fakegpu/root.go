@@ -23,7 +23,7 @@ func root() *cobra.Command {
 	command.AddCommand(
 		initialize(&dir), machines(), state(&dir), reboot(&dir), driver(&dir), insmod(&dir), rmmod(&dir),
 		xid(&dir), ecc(&dir), remap(&dir), sense(&dir), linkErrors(&dir), process(&dir),
-		fail(&dir), slow(&dir), latency(&dir),
+		fail(&dir), slow(&dir), latency(&dir), group(&dir),
 	)
 	command.AddCommand(troubles(&dir)...)
 	return command

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "charge.h"
 #include "state.h"
 
 struct CUctx_st {
@@ -17,6 +18,7 @@ enum { MOST = 16 * 15, PROHIBITED = 2, EXCLUSIVE_PROCESS = 3 };
 
 static struct CUctx_st primary[MOST];
 static unsigned contexts[MOST]; /* per device */
+static struct charge charges[MOST];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local CUcontext current;
 
@@ -37,6 +39,9 @@ static CUresult take(const struct device *d)
 	return result;
 }
 
+/* CONTEXT is what the contexts of a process on a GPU need of its memory, as measured without a limit of multiprocessors on drivers of branch 615. */
+#define CONTEXT (256ull << 20)
+
 static CUresult hold(CUdevice number)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -45,8 +50,10 @@ static CUresult hold(CUdevice number)
 	TRY(device_get(number, &d));
 	TRY(mps_alive());
 	pthread_mutex_lock(&lock);
-	if (!contexts[number])
-		result = take(d);
+	if (!contexts[number] && !memory_charge(d->gpu, CONTEXT, &charges[number]))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	else if (!contexts[number] && (result = take(d)) != CUDA_SUCCESS)
+		memory_release(&charges[number]);
 	contexts[number] += result == CUDA_SUCCESS;
 	pthread_mutex_unlock(&lock);
 	return result;
@@ -59,8 +66,10 @@ static void let_go(CUdevice number)
 	if (device_get(number, &d) != CUDA_SUCCESS)
 		return;
 	pthread_mutex_lock(&lock);
-	if (!--contexts[number])
+	if (!--contexts[number]) {
 		holder_release(d->gpu, d->mig ? d->instance : HOLDS_GPU, d->mig ? d->compute : mps_client());
+		memory_release(&charges[number]);
+	}
 	pthread_mutex_unlock(&lock);
 }
 

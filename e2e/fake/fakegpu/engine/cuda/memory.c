@@ -7,11 +7,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "charge.h"
+
 static struct block {
 	struct block *next;
 	CUdevice device;
 	void *memory;
 	size_t size;
+	struct charge charge;
 } *blocks;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -26,7 +29,7 @@ static size_t used(CUdevice device)
 	return sum;
 }
 
-/* room returns how much can still be allocated. */
+/* room returns how much can still be allocated of the device, without the limits of the control group. */
 static CUresult room(CUdevice number, const struct device *d, unsigned long long *bytes)
 {
 	size_t own = used(number);
@@ -46,15 +49,19 @@ static CUresult reserve(CUdevice number, const struct device *d, size_t size, st
 	unsigned long long left;
 
 	TRY(room(number, d, &left));
-	if (size > left)
+	struct charge charge;
+	if (size > left || !memory_charge(d->gpu, size, &charge))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (mps_client())
-		TRY(mps_memory("take", d, size, &left));
+	CUresult taken = mps_client() ? mps_memory("take", d, size, &left) : CUDA_SUCCESS;
+	if (taken != CUDA_SUCCESS) {
+		memory_release(&charge);
+		return taken;
+	}
 	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	*made = malloc(sizeof **made);
 	if (memory == MAP_FAILED || !*made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	**made = (struct block){.next = blocks, .device = number, .memory = memory, .size = size};
+	**made = (struct block){.next = blocks, .device = number, .memory = memory, .size = size, .charge = charge};
 	blocks = *made;
 	return CUDA_SUCCESS;
 }
@@ -96,6 +103,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 	CUresult result = device_get(found->device, &d);
 	if (result == CUDA_SUCCESS && mps_client())
 		result = mps_memory("give", d, found->size, &left);
+	memory_release(&found->charge);
 	munmap(found->memory, found->size);
 	free(found);
 	return result;
@@ -109,12 +117,12 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	REQUIRE(free_bytes && total);
 	TRY(context_current(&number));
 	TRY(device_get(number, &d));
-	unsigned long long left = 0;
+	unsigned long long left = 0, charged, seen = memory_seen(d->gpu, d->memory, &charged);
 	pthread_mutex_lock(&lock);
 	CUresult result = room(number, d, &left);
 	pthread_mutex_unlock(&lock);
-	*free_bytes = left;
-	*total = d->memory;
+	*free_bytes = left < seen - charged ? left : seen - charged;
+	*total = seen;
 	return result;
 }
 

@@ -16,13 +16,13 @@ static unsigned long long memory_used(const struct target *target)
 
 static nvmlMemory_t memory_of(const struct target *target)
 {
-	unsigned long long total = target->model->memory_mib * MIB;
+	unsigned long long total = target->model->memory_mib * MIB, used = memory_used(target), charged = 0;
 
 	if (target->mig)
 		total = profile_by_id(target->model, target->state.instances[target->instance].profile)->memory_mib * MIB;
 	else
-		total = visible_memory(target, total);
-	unsigned long long used = memory_used(target);
+		total = visible_memory(target, total, &charged);
+	used = charged ? charged : used;
 	used = used < total ? used : total;
 	return (nvmlMemory_t){.total = total, .free = total - used, .used = used};
 }

@@ -28,11 +28,25 @@ void lock_take(int fd, int64_t at) { range(fd, F_OFD_SETLKW, F_WRLCK, at, 1, NUL
 void lock_release(int fd, int64_t at) { range(fd, F_OFD_SETLK, F_UNLCK, at, 1, NULL); }
 bool lock_share(int fd, int64_t at) { return !range(fd, F_OFD_SETLK, F_RDLCK, at, 1, NULL); }
 
-bool locked(int fd, int64_t from, int64_t count)
+void lock_release_range(int fd, int64_t at, int64_t count) { range(fd, F_OFD_SETLK, F_UNLCK, at, count, NULL); }
+bool lock_share_range(int fd, int64_t at, int64_t count) { return !range(fd, F_OFD_SETLK, F_RDLCK, at, count, NULL); }
+
+bool lock_found(int fd, int64_t from, int64_t count, int64_t *start, int64_t *stop)
 {
 	struct flock found;
 
-	return !range(fd, F_OFD_GETLK, F_WRLCK, from, count, &found) && found.l_type != F_UNLCK;
+	if (range(fd, F_OFD_GETLK, F_WRLCK, from, count, &found) || found.l_type == F_UNLCK)
+		return false;
+	*start = found.l_start;
+	*stop = found.l_start + found.l_len;
+	return true;
+}
+
+bool locked(int fd, int64_t from, int64_t count)
+{
+	int64_t start, stop;
+
+	return lock_found(fd, from, count, &start, &stop);
 }
 
 void futex_wait(const uint32_t *word, uint32_t seen, const struct timespec *deadline)

@@ -14,6 +14,9 @@ enum {
 	LOCK_OPEN = LOCK_BUSY - 2,	/* shared by every process that has the driver open: its module is in use */
 };
 
+/* Above it: a range per limit of memory (charge.c). */
+#define LOCK_CHARGE (1ll << 40)
+
 /* The descriptor of the state file (state.c). */
 int state_fd(void);
 
@@ -22,6 +25,13 @@ void lock_release(int fd, int64_t at);
 
 /* lock_share takes a lock that several processes may hold; it works on a read-only descriptor. */
 bool lock_share(int fd, int64_t at);
+
+/* The same for a range, as far as other descriptors' exclusive locks are concerned. */
+bool lock_share_range(int fd, int64_t at, int64_t count);
+void lock_release_range(int fd, int64_t at, int64_t count);
+
+/* lock_found finds a range that another descriptor has locked, from start to before stop. */
+bool lock_found(int fd, int64_t from, int64_t count, int64_t *start, int64_t *stop);
 
 /* locked reports whether another descriptor has any lock in the range. */
 bool locked(int fd, int64_t from, int64_t count);

@@ -145,6 +145,18 @@ void live_gpu(unsigned gpu, struct gpu_state *copy)
 	} while (read_retry(generation));
 }
 
+uint32_t live_limits(struct memory_limit *copy)
+{
+	uint32_t generation, backend;
+
+	do {
+		const struct live *live = read_begin(&generation);
+		backend = live->memory_limits;
+		memcpy(copy, live->limits, sizeof live->limits);
+	} while (read_retry(generation));
+	return backend;
+}
+
 bool live_fault(const char *function, struct fault *copy)
 {
 	uint32_t generation;

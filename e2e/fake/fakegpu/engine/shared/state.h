@@ -40,6 +40,9 @@ void live_head(struct live_head *copy);
 bool live_stalls(void);
 void live_gpu(unsigned gpu, struct gpu_state *copy);
 
+/* live_limits copies the limits of memory, MAX_LIMITS of them, and returns the backend (charge.h). */
+uint32_t live_limits(struct memory_limit *copy);
+
 /* live_fault copies the fault of a function; false when there is none. */
 bool live_fault(const char *function, struct fault *copy);
 

@@ -1,0 +1,71 @@
+package limiter
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// maxDevices is the maximum number of devices of a request: a claim has at most 32, a pod 32 claims per container.
+const maxDevices = 1024
+
+// errNotPrepared is wrapped by the error of a claim that is not prepared.
+var errNotPrepared = errors.New("the claim is not prepared on this node")
+
+// limit is what a container can allocate of one GPU, in bytes.
+type limit struct {
+	gpu   string
+	bytes uint64
+}
+
+// sum returns the limits of a container with the devices, by the GPU's name: shares of one GPU are one limit together, and one without a limit removes it.
+// limiterOf returns how the memory of a GPU is limited.
+func sum(devices []hook.LimitedDevice, records map[string]prepare.Record, limiterOf func(gpuName string) gpu.Limiter) ([]limit, error) {
+	byGPU := map[string]uint64{}
+	for _, d := range devices {
+		r := records[d.Claim]
+		if r.State != prepare.StatePrepared || d.Position < 0 || d.Position >= len(r.Wanted) {
+			return nil, fmt.Errorf("device %s: %w", d, errNotPrepared)
+		}
+		use := r.Wanted[d.Position].Use
+		limiter := limiterOf(use.GPU)
+		if limiter == gpu.NotLimited {
+			return nil, fmt.Errorf("%s: its driver limits no memory now: %w", use.GPU, gpu.ErrUnsupported)
+		}
+		bytes, _ := limiter.MemoryLimit(use.Use)
+		byGPU[use.GPU] = plus(byGPU[use.GPU], bytes)
+	}
+	var limits []limit
+	for _, name := range slices.Sorted(maps.Keys(byGPU)) {
+		limits = append(limits, limit{name, byGPU[name]})
+	}
+	return limits, nil
+}
+
+// plus adds limits without an overflow.
+func plus(a, b uint64) uint64 {
+	if a > gpu.NoMemoryLimit-b {
+		return gpu.NoMemoryLimit
+	}
+	return a + b
+}
+
+// validate returns an error for a request that no hook of ours sends.
+func validate(r hook.LimitRequest) error {
+	switch {
+	case !strings.HasPrefix(r.Group, "/") || path.Clean(r.Group) != r.Group || strings.HasPrefix(r.Group, "/.."):
+		return fmt.Errorf("control group %q: must be an absolute path that is clean", r.Group)
+	case r.Group == "/":
+		return errors.New("the container is in the root of the control groups, where nothing is limited")
+	case len(r.Devices) == 0 || len(r.Devices) > maxDevices:
+		return fmt.Errorf("%d devices: must be 1 to %d", len(r.Devices), maxDevices)
+	}
+	return nil
+}
