@@ -17,6 +17,7 @@ import (
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+	cdispec "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/params"
@@ -563,5 +564,35 @@ func TestHookEnvironmentAndTimeout(t *testing.T) {
 	hook.Timeout = new(1)
 	if got := h.runHook(hook, "exec sleep 3600"); got.err == nil || !strings.Contains(got.output, "hook ran past specified timeout") {
 		t.Errorf("a hook that does not end: %v %q", got.err, got.output)
+	}
+}
+
+// A device whose containers need a limit of GPU memory has the hook for it, with its position in the claim; others have none.
+func TestLimitHooks(t *testing.T) {
+	h := newHost(t)
+	h.Limits = "/var/lib/limits"
+	limited, plain := whole(0), whole(1)
+	limited.GPU.Limiter = gpu.LimitedByMisc
+	if _, err := New(h.Config).Write("uid", []prepare.Prepared{plain, limited}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(h.Dir, claimFile("uid")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec cdispec.Spec
+	if err := json.Unmarshal(text, &spec); err != nil {
+		t.Fatal(err)
+	}
+	if got := spec.Devices[0].ContainerEdits.Hooks; len(got) != 0 {
+		t.Errorf("a device without a limit has the hook %+v", got[0])
+	}
+	want := []string{"tessera-hook", "limit-memory", "--sockets", "/var/lib/limits", "--device", "uid/1"}
+	got := spec.Devices[1].ContainerEdits.Hooks
+	if len(got) != 1 || got[0].HookName != "createRuntime" || got[0].Path != h.Hook || len(got[0].Env) == 0 || got[0].Timeout == nil {
+		t.Fatalf("hooks %+v", got)
+	}
+	if diff := cmp.Diff(want, got[0].Args); diff != "" {
+		t.Errorf("arguments (-want +got):\n%s", diff)
 	}
 }
