@@ -17,6 +17,8 @@ type Offer struct {
 	Profiles []string
 	// Shares is the number of shares of each GPU in a shared shape; 0 is no limit.
 	Shares int
+	// Enforced permits shared shapes only where the driver limits the memory of each share.
+	Enforced bool
 }
 
 // Devices returns all devices that the node offers, GPU by GPU in order of index, within a GPU in the order in which a
@@ -83,7 +85,7 @@ func (g GPU) serves(shape Shape) bool {
 
 // offered reports whether the offer permits the use. The placement of a MIG use must be legal.
 func (g GPU) offered(u Use, offer Offer) bool {
-	if !slices.Contains(offer.Shapes, u.Shape) {
+	if !slices.Contains(offer.Shapes, u.Shape) || offer.Enforced && u.Shape.Shared() && !g.Limiter.Limits(u.Shape) {
 		return false
 	}
 	if u.Shape != MIG || len(offer.Profiles) == 0 {

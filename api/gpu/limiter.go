@@ -16,6 +16,9 @@ const (
 // NoMemoryLimit is the limit of a control group that can allocate all memory of a GPU (nvml.h, NVML_DEVICE_MEMORY_LIMIT_MAX).
 const NoMemoryLimit uint64 = math.MaxUint64
 
+// Limits reports whether the driver limits the memory of the containers that share a GPU in the shape.
+func (l Limiter) Limits(s Shape) bool { return l != NotLimited && s == TimeShare }
+
 // MemoryLimit returns what the containers that have the use can allocate of the GPU's memory in bytes, and whether a limit must be set for that. It is set
 // for a whole GPU too where a group can have inherited one.
 func (l Limiter) MemoryLimit(u Use) (bytes uint64, set bool) {

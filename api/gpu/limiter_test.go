@@ -3,7 +3,10 @@ package gpu_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
 func TestMemoryLimit(t *testing.T) {
@@ -31,6 +34,24 @@ func TestMemoryLimit(t *testing.T) {
 			if bytes, set := limiter.MemoryLimit(test.use); (limit{bytes, set}) != want {
 				t.Errorf("%v with limiter %q: %d bytes, set: %t, want %+v", test.use, limiter, bytes, set, want)
 			}
+		}
+	}
+}
+
+// An offer that requires limits has no shared shape without them.
+func TestEnforcedOffer(t *testing.T) {
+	g := gputest.Node(t, "t4x1").GPUs[0]
+	offer := gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.TimeShare, gpu.MPS, gpu.Monitor}, Shares: 4, Enforced: true}
+	for limiter, want := range map[gpu.Limiter][]gpu.Shape{
+		gpu.NotLimited: {gpu.Whole, gpu.Monitor}, gpu.LimitedByDmem: {gpu.TimeShare, gpu.Whole, gpu.Monitor}, gpu.LimitedByMisc: {gpu.TimeShare, gpu.Whole, gpu.Monitor},
+	} {
+		g.Limiter = limiter
+		var shapes []gpu.Shape
+		for _, u := range g.Uses(offer) {
+			shapes = append(shapes, u.Shape)
+		}
+		if diff := cmp.Diff(want, shapes); diff != "" {
+			t.Errorf("limiter %q (-want +got):\n%s", limiter, diff)
 		}
 	}
 }

@@ -50,12 +50,15 @@ type NodeConfigSpec struct {
 	// ConsumableShares lets several claims share the devices of type gpu by time slicing, as the option of this name does in NVIDIA's driver.
 	// They then replace those of the shapes timeshare and mps. memory: a claim takes the memory that it requests, all of it if it requests
 	// none. unlimited: any number of claims; memory is counted for those that request it. A number from 1 to 1000: that many shares, one for
-	// a claim that requests no shares; memory as with unlimited. Nothing enforces memory. The default is empty: one claim holds a device of
-	// type gpu.
+	// a claim that requests no shares; memory as with unlimited. Memory is limited as that of time shares is. The default is empty: one claim holds
+	// a device of type gpu.
 	// +kubebuilder:validation:Pattern=`^(memory|unlimited|1000|[1-9][0-9]{0,2})$`
 	// +kubebuilder:validation:MaxLength=9
 	// +optional
 	ConsumableShares string `json:"consumableShares,omitempty"`
+	// Sharing configures the shapes timeshare and mps.
+	// +optional
+	Sharing SharingSpec `json:"sharing,omitzero"`
 	// Profiles are the names of the MIG profiles that are offered, such as 1g.10gb. Empty, the default, offers all.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -74,6 +77,14 @@ type NodeConfigSpec struct {
 	Health HealthSpec `json:"health,omitzero"`
 	// Roots are the paths at which the agent finds the host's file systems.
 	Roots Roots `json:"roots,omitempty"`
+}
+
+// SharingSpec configures GPUs that several claims share.
+type SharingSpec struct {
+	// RequireEnforcement offers only devices whose driver limits the memory of their containers to what their claims request, those with the
+	// attribute memoryEnforced: hard. Devices of type mps are not offered then. Off by default.
+	// +optional
+	RequireEnforcement bool `json:"requireEnforcement,omitempty"`
 }
 
 // Shape is a way to offer a GPU.
@@ -185,7 +196,7 @@ func (c *NodeConfigSpec) complete() {
 
 // Offer returns the shapes, profiles and shares that the node may offer. It fails only for an invalid configuration.
 func (c NodeConfigSpec) Offer() (gpu.Offer, error) {
-	offer := gpu.Offer{Profiles: c.Profiles, Shares: c.Shares}
+	offer := gpu.Offer{Profiles: c.Profiles, Shares: c.Shares, Enforced: c.Sharing.RequireEnforcement}
 	if c.ConsumableShares != "" {
 		offer.Shares, _ = strconv.Atoi(c.ConsumableShares) // 0, no limit, if it is not a number
 	}

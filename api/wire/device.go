@@ -39,7 +39,7 @@ func (s source) attributes(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.
 	a := attributes{}
 	s.identity(a, u)
 	if u.Shape == gpu.TimeShare {
-		a.text(MemoryEnforced, enforced(s.gpu.Limiter))
+		a.text(MemoryEnforced, enforced(s.gpu.Limiter.Limits(u.Shape)))
 	}
 	if s.complete(u.Shape) {
 		s.details(a)
@@ -118,11 +118,11 @@ func eccMode(on bool) string {
 }
 
 // enforced is the value of MemoryEnforced.
-func enforced(l gpu.Limiter) string {
-	if l == gpu.NotLimited {
-		return "none"
+func enforced(hard bool) string {
+	if hard {
+		return "hard"
 	}
-	return "hard"
+	return "none"
 }
 
 // fabric adds the connections to other GPUs. MIG devices have none, since they have no peer access.

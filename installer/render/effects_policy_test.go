@@ -126,6 +126,7 @@ func configEffects(field, object string, in func(*v1alpha1.ClusterPolicySpec) *v
 	}{
 		{"attributes", "Full", func(c *v1alpha1.NodeConfigSpec) { c.Attributes = v1alpha1.Full }},
 		{"consumableShares", "memory", func(c *v1alpha1.NodeConfigSpec) { c.ConsumableShares = v1alpha1.ConsumableMemory }},
+		{"sharing.requireEnforcement", "true", func(c *v1alpha1.NodeConfigSpec) { c.Sharing.RequireEnforcement = true }},
 		{"driverName", "own.example", func(c *v1alpha1.NodeConfigSpec) { c.DriverName = "own.example" }},
 		{"profiles", `["3g.40gb"]`, func(c *v1alpha1.NodeConfigSpec) { c.Profiles = []string{"3g.40gb"} }},
 		{"shapes", `["gpu"]`, func(c *v1alpha1.NodeConfigSpec) { c.Shapes = []v1alpha1.Shape{v1alpha1.ShapeGPU} }},

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -146,10 +147,10 @@ func TestWholeGPUsInheritNoLimit(t *testing.T) {
 	}
 }
 
-// ResourceSlices have whether the memory of time shares is limited, for CEL.
+// ResourceSlices have whether the memory of time shares is limited, for CEL. A node that requires it offers no other shares.
 func TestMemoryEnforcedIsPublished(t *testing.T) {
 	l := newLimits(t, fakegpu.Misc)
-	l.publishes("that shares are limited", func(p published) error {
+	hard := func(p published) error {
 		for _, d := range p.devices {
 			enforced, has := d.Attributes[wire.MemoryEnforced]
 			switch {
@@ -159,6 +160,13 @@ func TestMemoryEnforcedIsPublished(t *testing.T) {
 				return fmt.Errorf("%s: %s", d.Name, *enforced.StringValue)
 			}
 		}
-		return devices(l.offered())(p)
-	})
+		return nil
+	}
+	l.publishes("that shares are limited", func(p published) error { return errors.Join(hard(p), devices(l.offered())(p)) })
+	l.agent.terminate()
+	l.configure("sharing: {requireEnforcement: true}\n")
+	l.node.run()
+	l.publishes("no shares without limits", func(p published) error { return errors.Join(hard(p), devices(l.offered()-len(l.hardware.GPUs))(p)) })
+	l.must(fakegpu.SetDriverVersion(t.Context(), l.machine(), "580.65.06"))
+	l.publishes("no shares with an older driver", devices(l.offered()-2*len(l.hardware.GPUs)))
 }
