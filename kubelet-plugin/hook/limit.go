@@ -75,8 +75,13 @@ func limitMemory(own options, state containerState, proc string) error {
 		return err
 	}
 	devices, first, err := config.limitedDevices()
-	if err != nil || own.device != first {
+	switch {
+	case err != nil:
 		return err
+	case first == "":
+		return errors.New("the container's configuration does not have this hook: its devices are unknown")
+	case own.device != first:
+		return nil
 	}
 	text, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(state.PID), "cgroup"))
 	if err != nil {
@@ -166,5 +171,6 @@ func queryAgent(path string, request LimitRequest, deadline time.Time) (answer L
 	if err := json.NewEncoder(connection).Encode(request); err != nil {
 		return LimitAnswer{}, err
 	}
-	return answer, json.NewDecoder(io.LimitReader(connection, maxLimitAnswer)).Decode(&answer)
+	err = json.NewDecoder(io.LimitReader(connection, maxLimitAnswer)).Decode(&answer)
+	return answer, err
 }

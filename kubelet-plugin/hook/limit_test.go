@@ -171,6 +171,7 @@ func TestLimitMemoryRefuses(t *testing.T) {
 	}{
 		"version 1":        {"4:memory:/a\n", []string{"a/0"}, "no control group of version 2"},
 		"a damaged device": {unified, []string{"a/0", "b"}, `device "b"`},
+		"no hook":          {unified, nil, "does not have this hook"},
 		"negative":         {unified, []string{"a/0", "b/-1"}, `device "b/-1"`},
 	} {
 		l := newLimited(t, test.group, test.devices...)
