@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/tessera-gpu/tessera/internal/host/cgroup"
 )
 
 // cgroups is where this process finds control groups of version 2.
@@ -21,7 +23,7 @@ func newCgroups(hierarchy string) cgroups {
 	if err != nil {
 		return c
 	}
-	path, ok := cgroupVersion2(string(text))
+	path, ok := cgroup.Unified(string(text))
 	// In a cgroup namespace, the path and the second folder are those of the namespace.
 	for _, top := range []string{hierarchy, "/sys/fs/cgroup"} {
 		folder := filepath.Join(top, path)
@@ -31,16 +33,6 @@ func newCgroups(hierarchy string) cgroups {
 		}
 	}
 	return c
-}
-
-// cgroupVersion2 returns the path that /proc/PID/cgroup has in the hierarchy of version 2; false on a host that has version 1 only.
-func cgroupVersion2(text string) (path string, ok bool) {
-	for line := range strings.Lines(text) {
-		if path, ok = strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			return path, true
-		}
-	}
-	return "", false
 }
 
 // has reports whether this process's group has the controller.

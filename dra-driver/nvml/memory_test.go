@@ -12,6 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+	"github.com/tessera-gpu/tessera/internal/host/cgroup"
 )
 
 const limiting = "615.71.09"
@@ -198,23 +199,12 @@ func readNode(t *testing.T, s *Session) gpu.Node {
 	return node
 }
 
-// On a host with cgroup version 1 the agent has no group of version 2, and no limit is read or removed.
-func TestCgroupVersion2(t *testing.T) {
-	for text, want := range map[string]string{
-		"0::/kubepods.slice/pod1\n":                                "/kubepods.slice/pod1",
-		"4:memory:/kubepods/pod1\n1:name=systemd:/kubepods/pod1\n": "",
-		"4:memory:/kubepods/pod1\n0::/system.slice\n":              "/system.slice",
-		"": "",
-	} {
-		if got, ok := cgroupVersion2(text); got != want || ok != (want != "") {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-	}
-	// The root of a hierarchy is no group, one in a namespace is.
+// The root of a hierarchy is no group, one in a namespace is.
+func TestOwnCgroup(t *testing.T) {
 	top := t.TempDir()
 	own, err := os.ReadFile("/proc/self/cgroup")
 	must(t, err)
-	path, ok := cgroupVersion2(string(own))
+	path, ok := cgroup.Unified(string(own))
 	if !ok || path != "/" {
 		t.Skip("this process is not in the root of control groups of version 2")
 	}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tessera-gpu/tessera/internal/host/cgroup"
 )
 
 // LimitMemory has the agent limit the GPU memory of the container's control group before its first process runs. It is a createRuntime hook: the process
@@ -87,7 +89,7 @@ func limitMemory(own options, state containerState, proc string) error {
 	if err != nil {
 		return fmt.Errorf("find the container's control group: %w", err)
 	}
-	group, found := unifiedGroup(string(text))
+	group, found := cgroup.Unified(string(text))
 	if !found {
 		return errors.New("the container's process has no control group of version 2")
 	}
@@ -117,16 +119,6 @@ func (c containerConfig) limitedDevices() (devices []LimitedDevice, first string
 		}
 	}
 	return devices, first, nil
-}
-
-// unifiedGroup returns the path that /proc/PID/cgroup has in the hierarchy of version 2.
-func unifiedGroup(text string) (path string, found bool) {
-	for line := range strings.Lines(text) {
-		if path, found = strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); found {
-			return path, true
-		}
-	}
-	return "", false
 }
 
 // requestLimits requests the limits from the agents with a socket in the folder until one has set them, one has refused for good, or the deadline has

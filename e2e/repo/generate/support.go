@@ -79,7 +79,7 @@ var supported = []struct {
 		{"driver containers of Ubuntu and Red Hat", writtenFor, []string{"e2e/tests/contract:TestFakeDriverDoesWhatNVIDIAsImagesDo"}, "the entry programs of NVIDIA's images; the images have not run"},
 	}},
 	{"Nodes", []supportEntry{
-		{"control groups v1", tested, []string{"e2e/tests/suite:TestSuite", "dra-driver/nvml:TestCgroupVersion2"}, "on hosts of the lab that have v1; kubelet requires `failCgroupV1: false`"},
+		{"control groups v1", tested, []string{"e2e/tests/suite:TestSuite", "internal/host/cgroup:TestUnified"}, "on hosts of the lab that have v1; kubelet requires `failCgroupV1: false`"},
 		{"control groups v2 with systemd", tested, []string{"e2e/tests/vm:TestVM"}, "a virtual machine with the kernel of Debian 12 (`make test-vm`); a whole GPU also on hardware"},
 		{"amd64 with glibc", onHardware, []string{"e2e/tests/suite:TestSuite"}, ""},
 		{"arm64", writtenFor, []string{"e2e/repo/verify:TestPodsAreOnlyOnNodesWithImages"}, "compiled by hand, and not run"},

@@ -37,7 +37,7 @@ var law = []row{
 	{"api/v1alpha1", []string{"api/gpu", "k8s.io/api", "k8s.io/apimachinery", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}},
 	{"api/params", append([]string{"api/gpu", "api/v1alpha1", "sigs.k8s.io/json"}, kubernetesTypes...)},
 
-	{"dra-driver/nvml", []string{"internal/host/pci", "api/gpu", nvml, klog, "golang.org/x/sys"}},
+	{"dra-driver/nvml", []string{"internal/host/cgroup", "internal/host/pci", "api/gpu", nvml, klog, "golang.org/x/sys"}},
 	{"dra-driver/cuda", nil},
 	{"dra-driver/validate", []string{"internal/host/command", "dra-driver/cuda", "dra-driver/nvml"}},
 	{"dra-driver/pci", []string{"internal/host/pci", "api/gpu", klog}},
@@ -51,7 +51,7 @@ var law = []row{
 	{"kubelet-plugin/driverroot", []string{"internal/host/bootid", "kubelet-plugin/hook/ldso", klog, "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/diagnosis", []string{"api/gpu"}},
 	{"kubelet-plugin/cdi", []string{"internal/host/atomicfile", "internal/host/disk", "api/gpu", "api/params", "kubelet-plugin/prepare", "kubelet-plugin/driverroot", "kubelet-plugin/hook", klog, "tags.cncf.io/container-device-interface", "golang.org/x/sys"}},
-	{"kubelet-plugin/hook", []string{"internal/host/atomicfile", "internal/host/disk", "kubelet-plugin/hook/ldso", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
+	{"kubelet-plugin/hook", []string{"internal/host/atomicfile", "internal/host/cgroup", "internal/host/disk", "kubelet-plugin/hook/ldso", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/hook/ldso", nil},
 	{"kubelet-plugin/limiter", []string{"internal/host/disk", "api/gpu", "kubelet-plugin/diagnosis", "kubelet-plugin/hook", "kubelet-plugin/prepare", klog}},
 	{"kubelet-plugin/mps", append([]string{"internal/host/atomicfile", "internal/host/command", "internal/host/disk", "internal/host/lock", "api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "golang.org/x/sys"}, kubernetesTypes...)},
@@ -104,6 +104,7 @@ var law = []row{
 
 	{"internal/host/atomicfile", []string{"internal/host/disk"}},
 	{"internal/host/bootid", nil},
+	{"internal/host/cgroup", nil},
 	{"internal/host/command", nil},
 	{"internal/host/disk", nil},
 	{"internal/host/disk/disktest", []string{"internal/host/disk"}},

@@ -7,11 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+	"github.com/tessera-gpu/tessera/internal/host/cgroup"
 )
 
 // group is an OCI hook (createRuntime) that gives the container's control group the files of controllers, in a tree in the place of the hierarchy: for hosts
@@ -47,10 +47,8 @@ func groupOf(state io.Reader) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for line := range strings.Lines(string(text)) {
-		if path, found := strings.CutPrefix(strings.TrimSpace(line), "0::"); found {
-			return path, nil
-		}
+	if path, found := cgroup.Unified(string(text)); found {
+		return path, nil
 	}
 	return "", fmt.Errorf("process %d has no control group of version 2", container.PID)
 }
