@@ -28,9 +28,11 @@ import (
 func heals() {
 	It("says what it would do about a sick GPU; told to act, it takes it out, resets it, proves it and gives it back, and nobody else notices", func(ctx context.Context) {
 		r := newRoom(ctx)
-		r.claim(ctx, "sick", wholeClass)
+		r.template(ctx, "sick", wholeClass)
 		r.claim(ctx, "well", wholeClass)
-		r.deploy(ctx, "sick", r.spec(hopper, "sick"))
+		user := r.spec(hopper, "sick")
+		fromTemplate(&user)
+		r.deploy(ctx, "sick", user)
 		r.deploy(ctx, "well", r.spec(hopper, "well"))
 		sick, well := r.awaitRunning(ctx, "sick", hopper), r.awaitRunning(ctx, "well", hopper)
 		index := r.gpuOf(ctx, hopper, sick.Name)
@@ -120,7 +122,7 @@ func heals() {
 
 	It("goes on with a remedy where it was when it is killed at every step", func(ctx context.Context) {
 		act(ctx, 1)
-		r, pod, index := gpuUser(ctx, "user")
+		r, pod, index := gpuUser(ctx, "user", fromTemplate)
 		before := hardware(hopper).GPUs[index].Resets
 		fallsIll := sync.OnceFunc(func() {
 			// This fault differs from those of the two resets today, after which a reboot would be requested.
@@ -164,6 +166,7 @@ func gpuUser(ctx context.Context, app string, changes ...func(*corev1.PodSpec)) 
 	GinkgoHelper()
 	r := newRoom(ctx)
 	r.claim(ctx, "gpu", wholeClass)
+	r.template(ctx, "gpu", wholeClass)
 	spec := r.spec(hopper, "gpu")
 	for _, change := range changes {
 		change(&spec)

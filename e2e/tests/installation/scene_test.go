@@ -229,6 +229,27 @@ func (r room) claim(ctx context.Context, name, class string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
+// template creates a template of claims for a device of the class.
+func (r room) template(ctx context.Context, name, class string) {
+	GinkgoHelper()
+	_, err := c.Client.ResourceV1().ResourceClaimTemplates(r.name).Create(ctx, &resourceapi.ResourceClaimTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
+			{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}},
+		}}}},
+	}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// fromTemplate gives each pod its own claim, from the template with the name of the claim. kube-scheduler starts the replacement of an evicted pod on the GPU
+// of a claim that both use, also while the GPU is drained.
+func fromTemplate(spec *corev1.PodSpec) {
+	for i := range spec.ResourceClaims {
+		claim := &spec.ResourceClaims[i]
+		claim.ResourceClaimName, claim.ResourceClaimTemplateName = nil, claim.ResourceClaimName
+	}
+}
+
 // spec returns a pod spec with a claim on a node: the pod reads its GPU once and keeps it.
 func (r room) spec(on, claim string) corev1.PodSpec {
 	return corev1.PodSpec{
