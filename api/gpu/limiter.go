@@ -16,18 +16,22 @@ const (
 // NoMemoryLimit is the limit of a control group that can allocate all memory of a GPU (nvml.h, NVML_DEVICE_MEMORY_LIMIT_MAX).
 const NoMemoryLimit uint64 = math.MaxUint64
 
-// Limits reports whether the driver limits the memory of the containers that share a GPU in the shape.
-func (l Limiter) Limits(s Shape) bool { return l != NotLimited && s == TimeShare }
+// Limits reports whether the driver limits the memory of the containers that share a GPU in the shape. With misc, it charges the process that opened the GPU:
+// whether that is an MPS client or its server is not documented.
+func (l Limiter) Limits(s Shape) bool {
+	return l == LimitedByDmem && s == MPS || l != NotLimited && s == TimeShare
+}
 
 // MemoryLimit returns what the containers that have the use can allocate of the GPU's memory in bytes, and whether a limit must be set for that. It is set
 // for a whole GPU too where a group can have inherited one.
 func (l Limiter) MemoryLimit(u Use) (bytes uint64, set bool) {
+	shared := u.Shape == TimeShare || u.Shape == MPS
 	switch {
 	case l == NotLimited:
 		return NoMemoryLimit, false
-	case u.Shape == TimeShare && u.Share.MemoryBytes > 0:
+	case shared && u.Share.MemoryBytes > 0:
 		return u.Share.MemoryBytes, true
-	case u.Shape == TimeShare, u.Shape == Whole:
+	case shared, u.Shape == Whole:
 		return NoMemoryLimit, l == LimitedByMisc
 	}
 	return NoMemoryLimit, false

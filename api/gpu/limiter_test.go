@@ -26,7 +26,8 @@ func TestMemoryLimit(t *testing.T) {
 		{unlimited, none, removed, none},
 		{whole, none, removed, none},
 		{gpu.Use{Shape: gpu.MIG}, none, none, none},
-		{gpu.Use{Shape: gpu.MPS, Share: share.Share}, none, none, none},
+		{gpu.Use{Shape: gpu.MPS, Share: share.Share}, none, limit{4 << 30, true}, limit{4 << 30, true}},
+		{gpu.Use{Shape: gpu.MPS, Share: unlimited.Share}, none, removed, none},
 		{gpu.Use{Shape: gpu.VFIO}, none, none, none},
 		{gpu.Use{Shape: gpu.Monitor}, none, none, none},
 	} {
@@ -43,7 +44,7 @@ func TestEnforcedOffer(t *testing.T) {
 	g := gputest.Node(t, "t4x1").GPUs[0]
 	offer := gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.TimeShare, gpu.MPS, gpu.Monitor}, Shares: 4, Enforced: true}
 	for limiter, want := range map[gpu.Limiter][]gpu.Shape{
-		gpu.NotLimited: {gpu.Whole, gpu.Monitor}, gpu.LimitedByDmem: {gpu.TimeShare, gpu.Whole, gpu.Monitor}, gpu.LimitedByMisc: {gpu.TimeShare, gpu.Whole, gpu.Monitor},
+		gpu.NotLimited: {gpu.Whole, gpu.Monitor}, gpu.LimitedByDmem: {gpu.TimeShare, gpu.MPS, gpu.Whole, gpu.Monitor}, gpu.LimitedByMisc: {gpu.TimeShare, gpu.Whole, gpu.Monitor},
 	} {
 		g.Limiter = limiter
 		var shapes []gpu.Shape

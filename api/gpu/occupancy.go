@@ -27,10 +27,10 @@ type Occupancy struct {
 // Empty returns the occupancy of an idle GPU that does not limit shares. It works on a nil Geometry.
 func (g *Geometry) Empty() Occupancy { return Occupancy{geometry: g} }
 
-// Empty returns the occupancy of the GPU when idle. In a shared shape it gives the GPU's memory, the given number of shares,
+// Empty returns the occupancy of the GPU when idle. In a shared shape it gives the shareable memory, the given number of shares,
 // and 100 percent of the multiprocessors.
 func (g GPU) Empty(shares int) Occupancy {
-	return Occupancy{geometry: g.Geometry, total: Share{MemoryBytes: g.MemoryBytes, Shares: shares, Compute: 100}}
+	return Occupancy{geometry: g.Geometry, total: Share{MemoryBytes: g.Shareable(), Shares: shares, Compute: 100}}
 }
 
 // Shape returns the current shape; None if the GPU is idle.

@@ -18,7 +18,7 @@ func share(shape gpu.Shape, memory uint64, shares, compute int) gpu.Use {
 func TestTakeShares(t *testing.T) {
 	t.Parallel()
 	g := gputest.Node(t, "h100x2").GPUs[0]
-	half := g.MemoryBytes / 2
+	half := g.Shareable() / 2
 	tests := map[string]struct {
 		held []gpu.Use
 		take gpu.Use
@@ -27,7 +27,7 @@ func TestTakeShares(t *testing.T) {
 		"the first":             {nil, share(gpu.TimeShare, half, 1, 0), ""},
 		"the other half":        {[]gpu.Use{share(gpu.TimeShare, half, 1, 0)}, share(gpu.TimeShare, half, 1, 0), ""},
 		"more than is left":     {[]gpu.Use{share(gpu.TimeShare, half+1, 1, 0)}, share(gpu.TimeShare, half, 1, 0), "bytes of memory"},
-		"more than there is":    {nil, share(gpu.MPS, g.MemoryBytes+1, 1, 0), "bytes of memory"},
+		"more than there is":    {nil, share(gpu.MPS, g.Shareable()+1, 1, 0), "bytes of memory"},
 		"an overflow":           {[]gpu.Use{share(gpu.MPS, half, 1, 0)}, share(gpu.MPS, 1<<64-1, 1, 0), "bytes of memory"},
 		"the last share":        {[]gpu.Use{share(gpu.MPS, 1, 3, 0)}, share(gpu.MPS, 1, 1, 0), ""},
 		"a share too many":      {[]gpu.Use{share(gpu.MPS, 1, 4, 0)}, share(gpu.MPS, 1, 1, 0), "needs 1 shares, 4 of 4 are allocated"},

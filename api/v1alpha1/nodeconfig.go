@@ -82,7 +82,7 @@ type NodeConfigSpec struct {
 // SharingSpec configures GPUs that several claims share.
 type SharingSpec struct {
 	// RequireEnforcement offers only devices whose driver limits the memory of their containers to what their claims request, those with the
-	// attribute memoryEnforced: hard. Devices of type mps are not offered then. Off by default.
+	// attribute memoryEnforced: hard. Off by default.
 	// +optional
 	RequireEnforcement bool `json:"requireEnforcement,omitempty"`
 }

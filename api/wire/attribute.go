@@ -42,7 +42,7 @@ const (
 	Clique resourceapi.QualifiedName = "clique"
 	// IOMMUGroup is the number of the IOMMU group that a virtual machine gets, on devices of type vfio.
 	IOMMUGroup resourceapi.QualifiedName = "iommuGroup"
-	// MemoryEnforced reports on devices of type timeshare whether the driver limits the memory of their containers: hard or none.
+	// MemoryEnforced reports on shares whether the driver limits the memory of their containers: hard or none.
 	MemoryEnforced resourceapi.QualifiedName = "memoryEnforced"
 	// ECCMode is Enabled or Disabled; absent on a GPU without ECC.
 	ECCMode resourceapi.QualifiedName = "eccMode"

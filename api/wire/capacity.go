@@ -42,7 +42,7 @@ func (s source) capacity(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.De
 			c.consumable(s.gpu.MemoryBytes, s.options)
 			break
 		}
-		c.share(s.gpu.MemoryBytes, s.options.Offer.Shares)
+		c.share(s.shareable(), s.options.Offer.Shares)
 		if u.Shape == gpu.MPS {
 			c.percent(Compute)
 		}
@@ -51,6 +51,9 @@ func (s source) capacity(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.De
 	}
 	return c
 }
+
+// shareable returns the memory that the claims of a shared shape can have together, at least what claims have since before it was known.
+func (s source) shareable() uint64 { return max(s.gpu.Shareable(), s.options.Allocated[s.gpu.Name()]) }
 
 func (c capacities) bytes(name resourceapi.QualifiedName, n uint64) {
 	c[name] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(n), resource.BinarySI)}
@@ -73,6 +76,9 @@ func (c capacities) engines(e gpu.Engines) {
 // share, and shares, by default one. total is in bytes. A GPU with less than 2Gi has no valid range; by default its memory is
 // given as a whole.
 func (c capacities) share(total uint64, shares int) {
+	if total >= 2*gi {
+		total = total / gi * gi // a claim has whole steps
+	}
 	memory := resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(total), resource.BinarySI)}
 	memory.RequestPolicy = &resourceapi.CapacityRequestPolicy{Default: new(memory.Value.DeepCopy())}
 	if total >= 2*gi {

@@ -38,7 +38,7 @@ func (s source) device(u gpu.Use) (resourceapi.Device, error) {
 func (s source) attributes(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
 	a := attributes{}
 	s.identity(a, u)
-	if u.Shape == gpu.TimeShare {
+	if u.Shape == gpu.TimeShare || u.Shape == gpu.MPS {
 		a.text(MemoryEnforced, enforced(s.gpu.Limiter.Limits(u.Shape)))
 	}
 	if s.complete(u.Shape) {

@@ -23,6 +23,8 @@ type Options struct {
 	Full bool
 	// Consumable publishes time shares as devices of type gpu.
 	Consumable Consumable
+	// Allocated is the memory in bytes that claims already have of a GPU in a shared shape, by the GPU's name: no less is published.
+	Allocated map[string]uint64
 	// Evict makes the effect of the taint of a Fatal fault NoExecute, so that the pods on the device are evicted.
 	Evict bool
 }

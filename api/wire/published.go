@@ -207,6 +207,9 @@ func (d published) applyTo(g *gpu.GPU, shape gpu.Shape) {
 		g.MemoryBytes = max(g.MemoryBytes, uint64(d.capacity(Memory)))
 		g.Multiprocessors = max(g.Multiprocessors, int(d.capacity(Multiprocessors)))
 	}
+	if shape.Shared() {
+		g.ShareableBytes = max(g.ShareableBytes, uint64(d.capacity(Memory)))
+	}
 }
 
 // readGPU reads the devices of one GPU. counters is its counter set; nil if it is not published.
@@ -229,6 +232,12 @@ func (o *offers) readGPU(name string, devices []published, counters map[string]r
 		d.applyTo(&g.GPU, use.Shape)
 		if use.Shape.Shared() {
 			g.Shares = max(g.Shares, int(d.capacity(Shares)))
+			if enforced := d.text(MemoryEnforced); enforced != "" {
+				if g.MemoryEnforced == nil {
+					g.MemoryEnforced = map[gpu.Shape]string{}
+				}
+				g.MemoryEnforced[use.Shape] = enforced
+			}
 		}
 	}
 	total, withheld := costOf(counters)

@@ -41,6 +41,8 @@ type PublishedGPU struct {
 	GPU gpu.GPU
 	// Shares is the number of shares in a shared shape; 0 if none is offered.
 	Shares int
+	// MemoryEnforced is the attribute of the devices in a shared shape; nil if none has it.
+	MemoryEnforced map[gpu.Shape]string
 	// Devices are in the order of publication.
 	Devices []PublishedDevice
 	// Taints are the distinct taints of all devices, in order of their first appearance.

@@ -75,8 +75,14 @@ func publishedGPU(g gpu.GPU, o wire.Options) wire.PublishedGPU {
 	}
 	p.GPU.Mode, p.GPU.Pending = 0, 0
 	p.GPU.Withheld &= g.Geometry.Total().Slices
-	if offers(gpu.MPS) {
-		p.Shares = o.Offer.Shares
+	for _, shape := range []gpu.Shape{gpu.TimeShare, gpu.MPS} {
+		if offers(shape) {
+			p.Shares, p.GPU.ShareableBytes = o.Offer.Shares, g.ShareableBytes>>30<<30 // claims have whole GiB
+			p.MemoryEnforced = map[gpu.Shape]string{gpu.TimeShare: "none", gpu.MPS: "none"}
+		}
+	}
+	if p.Shares == 0 {
+		p.GPU.ShareableBytes = 0
 	}
 	if !offers(gpu.Whole) {
 		p.GPU.MemoryBytes, p.GPU.Multiprocessors, p.GPU.Links, p.GPU.Clique = 0, 0, nil, ""

@@ -113,6 +113,11 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	if err != nil {
 		return nil, err
 	}
+	claims, err := records.List()
+	if err != nil {
+		return nil, err
+	}
+	options.Allocated = prepare.SharedMemory(claims)
 	nodes := c.nodes()
 	a := &agent{
 		hardware: c.hardware(nodes.Ensure), daemons: c.daemons(client), reconcileNow: make(chan struct{}, 1), monitoring: c.monitoring(), liveness: newLiveness(),

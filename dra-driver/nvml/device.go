@@ -107,6 +107,7 @@ func identity(ctx context.Context, a *calls, d nvml.Device, ownCgroup string) gp
 	brand, _ := queryExtra(a, "nvmlDeviceGetBrand", d.GetBrand)
 	architecture, _ := queryExtra(a, "nvmlDeviceGetArchitecture", d.GetArchitecture)
 	cores, _ := queryExtra(a, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
+	total := totalMemory(ctx, a, d, ownCgroup)
 	return gpu.GPU{
 		PCI:             address(pci),
 		UUID:            uuid,
@@ -115,7 +116,8 @@ func identity(ctx context.Context, a *calls, d nvml.Device, ownCgroup string) gp
 		Architecture:    architectureName(architecture),
 		ComputeMajor:    capability[0],
 		ComputeMinor:    capability[1],
-		MemoryBytes:     totalMemory(ctx, a, d, ownCgroup),
+		MemoryBytes:     total,
+		ShareableBytes:  shareable(a, d, total),
 		Multiprocessors: multiprocessors(cores, capability[0], capability[1]),
 	}
 }

@@ -28,6 +28,15 @@ func totalMemory(ctx context.Context, a *calls, d nvml.Device, own string) uint6
 	return info.Total
 }
 
+// shareable returns the memory that the claims of a shared shape can have together; 0 if the driver does not report what it reserves.
+func shareable(a *calls, d nvml.Device, total uint64) uint64 {
+	info, reported := queryExtra(a, "nvmlDeviceGetMemoryInfo_v2", d.GetMemoryInfo_v2)
+	if !reported {
+		return 0
+	}
+	return gpu.ShareableOf(total, info.Reserved)
+}
+
 // removeLimit removes the limit of the cgroup. If that fails, less memory is published than the GPU has, and the log has what to do.
 func removeLimit(ctx context.Context, d nvml.Device, group string, bytes uint64) {
 	logger := klog.FromContext(ctx).WithValues("cgroup", group, "limitBytes", bytes)

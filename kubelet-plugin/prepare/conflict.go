@@ -79,6 +79,7 @@ func ownedByAny(records []Record, i gpu.Instance) bool {
 func admitDevices(r Record, v view, g reading) error {
 	held := holdersOn(r, v, g)
 	for _, w := range r.on(g.name) {
+		g.ShareableBytes = 0 // claims that were allocated before less was published keep what they have
 		if err := checkFit(g.Empty(v.shares), held, w.Use.Use); err != nil {
 			return fmt.Errorf("device %s: %w", w.Device, err)
 		}

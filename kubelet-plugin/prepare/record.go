@@ -59,6 +59,19 @@ func (r Record) on(gpuName string) []Wanted {
 	return held
 }
 
+// SharedMemory returns the memory in bytes that the claims have of GPUs in a shared shape, by the GPU's name.
+func SharedMemory(records []Record) map[string]uint64 {
+	sum := map[string]uint64{}
+	for _, r := range records {
+		for _, w := range r.Wanted {
+			if !w.Admin && w.Use.Shape.Shared() {
+				sum[w.Use.GPU] += w.Use.Share.MemoryBytes
+			}
+		}
+	}
+	return sum
+}
+
 // gpus returns the GPUs of the claim's devices, by name in ascending order.
 func (r Record) gpus() []string { return gpuNames(r.Wanted) }
 

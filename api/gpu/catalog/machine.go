@@ -74,7 +74,7 @@ func (m Machine) Node(name string) (gpu.Node, error) {
 			PCI: slot.PCI, Index: i, Minor: i, UUID: UUID(name, i),
 			Product: model.Product, Brand: model.Brand, Architecture: model.Architecture,
 			ComputeMajor: model.ComputeMajor, ComputeMinor: model.ComputeMinor,
-			MemoryBytes: model.MemoryMiB << 20, Multiprocessors: model.Multiprocessors,
+			MemoryBytes: model.MemoryMiB << 20, ShareableBytes: gpu.ShareableOf(model.MemoryMiB<<20, model.ReservedMiB<<20), Multiprocessors: model.Multiprocessors,
 			Geometry: geometry, ECC: &ecc, NUMA: slot.NUMA, PCIeRoot: slot.Root,
 		}
 		g.Mode = slot.mode(model)

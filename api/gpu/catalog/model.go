@@ -32,7 +32,10 @@ type Model struct {
 	ComputeMajor int `json:"computeMajor"`
 	ComputeMinor int `json:"computeMinor"`
 	// MemoryMiB and Multiprocessors are the totals of the whole GPU.
-	MemoryMiB              uint64 `json:"memoryMiB"`
+	MemoryMiB uint64 `json:"memoryMiB"`
+	// ReservedMiB is the part of the memory that the driver reserves (nvmlMemory_v2_t): read from hardware for the H100 and the H200, for the T4 from
+	// KAI-Scheduler's issue 2212, and 0 for models for which no reading is published.
+	ReservedMiB            uint64 `json:"reservedMiB"`
 	Multiprocessors        int    `json:"multiprocessors"`
 	CoresPerMultiprocessor int    `json:"coresPerMultiprocessor"`
 	// PCIDevice and PCISubsystem are device and vendor ids in one number: 0x233010de.

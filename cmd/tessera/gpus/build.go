@@ -216,8 +216,8 @@ func sharedUse(g wire.PublishedGPU, o gpu.Occupancy) *Shared {
 	}
 	used := o.Shared()
 	return &Shared{
-		MemoryBytes: g.GPU.MemoryBytes, UsedMemoryBytes: used.MemoryBytes,
-		Shares: g.Shares, UsedShares: used.Shares, Compute: used.Compute,
+		MemoryBytes: g.GPU.Shareable(), UsedMemoryBytes: used.MemoryBytes,
+		Shares: g.Shares, UsedShares: used.Shares, Compute: used.Compute, MemoryEnforced: g.MemoryEnforced[o.Shape()],
 	}
 }
 

@@ -167,6 +167,12 @@ func useText(g GPU) string {
 	switch {
 	case g.Shared != nil:
 		text := fmt.Sprintf("%s of %s, %s", Size(g.Shared.UsedMemoryBytes), Size(g.Shared.MemoryBytes), sharesText(*g.Shared))
+		switch {
+		case g.Shared.MemoryEnforced == "hard":
+			text += ", memory enforced"
+		case g.Shared.MemoryEnforced == "none" && g.Shape == gpu.TimeShare.String(): // an MPS daemon limits each process
+			text += ", memory not enforced"
+		}
 		if g.Shared.Compute > 0 {
 			text += fmt.Sprintf(", %d %% of the SMs allocated", g.Shared.Compute)
 		}

@@ -95,6 +95,8 @@ type Shared struct {
 	UsedMemoryBytes uint64 `json:"usedMemoryBytes"`
 	Shares          int    `json:"shares"`
 	UsedShares      int    `json:"usedShares"`
+	// MemoryEnforced is hard if the driver limits the memory of each claim's containers, otherwise none; absent if it is not published.
+	MemoryEnforced string `json:"memoryEnforced,omitempty"`
 	// Compute is the sum of the claims' limits, in percent of the multiprocessors.
 	Compute int `json:"compute,omitempty"`
 }

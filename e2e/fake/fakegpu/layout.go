@@ -94,7 +94,7 @@ type linkPart struct {
 
 type modelPart struct {
 	Product                             text96
-	MemoryMIB                           uint64
+	MemoryMIB, ReservedMIB              uint64
 	Brand, Architecture                 uint32
 	ComputeMajor, ComputeMinor          uint32
 	Multiprocessors, Cores              uint32

@@ -4,7 +4,7 @@ import "github.com/tessera-gpu/tessera/api/gpu/catalog"
 
 func modelTable(m catalog.Model) modelPart {
 	part := modelPart{
-		MemoryMIB: m.MemoryMiB, Brand: brands()[m.Brand], Architecture: architectures()[m.Architecture],
+		MemoryMIB: m.MemoryMiB, ReservedMIB: m.ReservedMiB, Brand: brands()[m.Brand], Architecture: architectures()[m.Architecture],
 		ComputeMajor: uint32(m.ComputeMajor), ComputeMinor: uint32(m.ComputeMinor),
 		Multiprocessors: uint32(m.Multiprocessors), Cores: uint32(m.Multiprocessors * m.CoresPerMultiprocessor),
 		PCIDevice: uint32(m.PCIDevice), PCISubsystem: uint32(m.PCISubsystem),

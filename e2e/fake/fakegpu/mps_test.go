@@ -212,20 +212,20 @@ func TestMPSLimits(t *testing.T) {
 		client []string
 		want   string
 	}{
-		"no limit":                       {want: "2 devices, 81559 MiB, 132 SMs, then 2"},
-		"one device":                     {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
+		"no limit":                       {want: "2 devices, 81079 MiB, 132 SMs, then 2"},
+		"one device":                     {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, want: "1 devices, 81079 MiB, 132 SMs, then 2"},
 		"the daemon's":                   {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4608M"}, want: "2 devices, 4608 MiB, 32 SMs, then 2"},
-		"by UUID":                        {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, lines: []string{"set_default_device_pinned_mem_limit " + second + " 2G"}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
-		"the daemon's environment":       {daemon: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G,1=2G"}, want: "2 devices, 81559 MiB, 66 SMs, then 2"}, // of the memory there only that of clients counts
+		"by UUID":                        {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, lines: []string{"set_default_device_pinned_mem_limit " + second + " 2G"}, want: "1 devices, 81079 MiB, 132 SMs, then 2"},
+		"the daemon's environment":       {daemon: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G,1=2G"}, want: "2 devices, 81079 MiB, 66 SMs, then 2"}, // of the memory there only that of clients counts
 		"the client's":                   {client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3G"}, want: "2 devices, 3072 MiB, 12 SMs, then 2"},
 		"limits by position and UUID":    {lines: []string{"set_default_device_pinned_mem_limit 0 2G", "set_default_device_pinned_mem_limit " + catalog.UUID("node1", 0) + " 1G"}, want: "2 devices, 2048 MiB, 132 SMs, then 2"},
 		"the client's limits are lower":  {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4G"}, client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G"}, want: "2 devices, 1024 MiB, 12 SMs, then 2"},
 		"the client's limits are higher": {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4G"}, client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9G"}, want: "2 devices, 4096 MiB, 32 SMs, then 2"},
 		"a device that it has not":       {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=" + first}, want: "cuInit: 100"},
-		"devices have the daemon's":      {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=0"}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
+		"devices have the daemon's":      {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=0"}, want: "1 devices, 81079 MiB, 132 SMs, then 2"},
 		"a number the daemon has not":    {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=1"}, want: "cuInit: 100"},
 		"unknown devices":                {daemon: []string{"CUDA_VISIBLE_DEVICES=GPU-none"}, want: "cuInit: 805"},
-		"another pipe, hence no daemon":  {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_MPS_PIPE_DIRECTORY=/nonexistent"}, want: "2 devices, 81559 MiB, 132 SMs, then 2"},
+		"another pipe, hence no daemon":  {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_MPS_PIPE_DIRECTORY=/nonexistent"}, want: "2 devices, 81079 MiB, 132 SMs, then 2"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -366,7 +366,7 @@ func TestMPSEnds(t *testing.T) {
 				t.Errorf("the client: %s, want error %d", got.brief(), test.want)
 			}
 			if test.stays {
-				if got := d.share(t, nil).brief(); got != "1 devices, 81559 MiB, 132 SMs, then 2" {
+				if got := d.share(t, nil).brief(); got != "1 devices, 81079 MiB, 132 SMs, then 2" {
 					t.Errorf("a new client: %s", got)
 				}
 				return
@@ -440,7 +440,7 @@ func TestComputeModes(t *testing.T) {
 	t.Parallel()
 	dir := install(t, Spec{Machine: "t4x1"})
 	m := newMPS(t, dir)
-	const free, busy = "1 devices, 15360 MiB, 40 SMs, then 2", "cuCtxCreate: 46"
+	const free, busy = "1 devices, 14910 MiB, 40 SMs, then 2", "cuCtxCreate: 46"
 	expectShare := func(what, want string, env ...string) {
 		t.Helper()
 		if got := m.share(t, env).brief(); got != want {
@@ -510,7 +510,7 @@ func TestMPSShared(t *testing.T) {
 	if got := parseShared(t, string(output)).brief(); got != "cuInit: 805" {
 		t.Errorf("with another /dev/shm: %s", got)
 	}
-	if got := d.share(t, nil).brief(); got != "1 devices, 15360 MiB, 40 SMs, then 2" {
+	if got := d.share(t, nil).brief(); got != "1 devices, 14910 MiB, 40 SMs, then 2" {
 		t.Errorf("with the same: %s", got)
 	}
 }

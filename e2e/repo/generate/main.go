@@ -27,7 +27,7 @@ func main() {
 }
 
 func run(repository string) error {
-	for _, step := range []func(repository string) error{writeDocs, writeScreens} {
+	for _, step := range []func(repository string) error{writeDocs, writeEnforcement, writeScreens} {
 		if err := step(repository); err != nil {
 			return err
 		}

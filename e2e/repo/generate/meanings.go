@@ -20,7 +20,7 @@ var attributeMeanings = map[string]string{
 	"links":                           "relation to every GPU of the node by index, a letter each: `-` itself, `s` SYS, `n` NODE, `h` PHB, `x` PXB, `p` PIX, `1` to `9` and `A` to `I` for 1 to 18 NVLinks, `?` unknown",
 	"clique":                          "clusterUUID.cliqueID of the NVLink fabric across nodes",
 	"iommuGroup":                      "number of the IOMMU group, as in /dev/vfio",
-	"memoryEnforced":                  "`hard` if the driver limits the memory of the containers to what the claim requests, otherwise `none` ([sharing.md](sharing.md#memory-of-time-shares))",
+	"memoryEnforced":                  "`hard` if the driver limits the memory of the containers to what the claim requests, otherwise `none` ([sharing.md](sharing.md#memory-of-shares))",
 	"eccMode":                         "`Enabled` or `Disabled`; absent on a GPU without ECC",
 	"resource.kubernetes.io/pciBusID": "PCI address",
 	"resource.kubernetes.io/pcieRoot": "PCIe root complex; the same for close devices of all drivers",
@@ -83,6 +83,6 @@ const nodeConfigHead = "It is the key `node.yaml` of the ConfigMap `tessera-node
 const eventsHead = "The agent records them as Warnings on the claim and its pods, and as reason of the device's condition `Ready` in the claim's status.\n\n| reason | action |\n|---|---|\n"
 
 const otherEvents = "| `PrepareFailed` | Any other cause: see the message and the agent's log. The agent retries. |\n" +
-	"| `MemoryLimitFailed` | A container with time shares did not start, because the driver could not limit its GPU memory ([sharing.md](sharing.md#memory-of-time-shares)); kubelet starts it again. |\n" +
+	"| `MemoryLimitFailed` | A container with shares did not start, because the driver could not limit its GPU memory ([sharing.md](sharing.md#memory-of-shares)); kubelet starts it again. |\n" +
 	"| `TimeSliceNotApplied` | Another claim of the GPU set another interval first; the device's condition `TimeSliceApplied` has the current one. |\n" +
 	"| `MPSDaemonRestarted` | The MPS daemon was restarted. CUDA programs that were connected have failed and must be restarted. |\n"

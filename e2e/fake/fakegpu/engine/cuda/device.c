@@ -51,7 +51,7 @@ static void add_gpu(unsigned gpu)
 	const struct model_part *model = &hardware()->models[part->model];
 	struct device *d = &devices.list[devices.count++];
 
-	*d = (struct device){.gpu = gpu, .memory = model->memory_mib << 20, .multiprocessors = model->multiprocessors};
+	*d = (struct device){.gpu = gpu, .memory = (model->memory_mib - model->reserved_mib) << 20, .multiprocessors = model->multiprocessors};
 	snprintf(d->name, sizeof d->name, "%s", model->product);
 	parse_uuid(part->uuid, d->gpu_uuid);
 	memcpy(d->uuid, d->gpu_uuid, sizeof d->uuid);

@@ -14,17 +14,21 @@ static unsigned long long memory_used(const struct target *target)
 	return sum;
 }
 
-static nvmlMemory_t memory_of(const struct target *target)
+/* memory_of returns the memory of the GPU, of its control group's limit or of the MIG device. Used does not include what the driver reserves. */
+static nvmlMemory_v2_t memory_of(const struct target *target)
 {
-	unsigned long long total = target->model->memory_mib * MIB, used = memory_used(target), charged = 0;
+	unsigned long long total = target->model->memory_mib * MIB, used = memory_used(target), charged = 0, reserved = 0;
 
 	if (target->mig)
 		total = profile_by_id(target->model, target->state.instances[target->instance].profile)->memory_mib * MIB;
-	else
-		total = visible_memory(target, total, &charged);
+	else {
+		unsigned long long seen = visible_memory(target, total, &charged);
+		reserved = seen == total ? target->model->reserved_mib * MIB : 0;
+		total = seen;
+	}
 	used = charged ? charged : used;
-	used = used < total ? used : total;
-	return (nvmlMemory_t){.total = total, .free = total - used, .used = used};
+	used = used < total - reserved ? used : total - reserved;
+	return (nvmlMemory_v2_t){.version = nvmlMemory_v2, .total = total, .reserved = reserved, .free = total - reserved - used, .used = used};
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
@@ -32,7 +36,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 	struct target target;
 
 	ENTER_DEVICE(&target, memory);
-	*memory = memory_of(&target);
+	nvmlMemory_v2_t all = memory_of(&target);
+	*memory = (nvmlMemory_t){.total = all.total, .free = all.free, .used = all.used + all.reserved};
 	return NVML_SUCCESS;
 }
 
@@ -43,9 +48,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 	ENTER_DEVICE(&target, memory);
 	if (memory->version != nvmlMemory_v2)
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-	nvmlMemory_t plain = memory_of(&target);
-	*memory = (nvmlMemory_v2_t){.version = nvmlMemory_v2, .total = plain.total, .free = plain.free,
-				    .used = plain.used};
+	*memory = memory_of(&target);
 	return NVML_SUCCESS;
 }
 
