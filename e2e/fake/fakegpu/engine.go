@@ -38,7 +38,8 @@ func targets() []target {
 		{nvmlLibrary, []string{"shared", "nvml"}, library("libnvidia-ml.so.1")},
 		{"libcuda.so", []string{"shared", "cuda", "mps"}, library("libcuda.so.1")},
 		{"nvidia-smi", []string{"smi"}, program()},
-		{"nvidia-cuda-mps-control", []string{"mps", "mpscontrol"}, program()},
+		{mpsControl, []string{"mps", "mpscontrol"}, append(program(), "-DNEWEST=1")},
+		{oldMPSControl, []string{"mps", "mpscontrol"}, append(program(), "-DNEWEST=0")},
 		{"nvidia-cuda-mps-server", []string{"mps", "mpsserver"}, program()},
 	}
 	for _, b := range branches() {
@@ -61,9 +62,19 @@ func program() []string {
 	return []string{"-Wl,-rpath,$ORIGIN/../lib/x86_64-linux-gnu:$ORIGIN/../lib64", "-ldl"}
 }
 
-// programs are the driver's tools that the fake has.
-func programs() []string {
-	return []string{"nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"}
+// The program of the MPS control daemon, and that of drivers before 615, without MPS version 3.
+const (
+	mpsControl    = "nvidia-cuda-mps-control"
+	oldMPSControl = "nvidia-cuda-mps-control-2"
+)
+
+// programs returns the driver's tools that the fake has for a version, by the name of the compiled file.
+func programs(version string) map[string]string {
+	control := mpsControl
+	if branchNumber(version) < 615 {
+		control = oldMPSControl
+	}
+	return map[string]string{"nvidia-smi": "nvidia-smi", control: mpsControl, "nvidia-cuda-mps-server": "nvidia-cuda-mps-server"}
 }
 
 // companion is another library of a driver: it has no contents, but containers must receive it.

@@ -182,8 +182,8 @@ func writeDriver(ctx context.Context, root, version string) error {
 			return fmt.Errorf("install %s: %w", l.name, err)
 		}
 	}
-	for _, name := range programs() {
-		if err := copyFile(engine.path(name), filepath.Join(root, programFolder, name), 0o755); err != nil {
+	for file, name := range programs(version) {
+		if err := copyFile(engine.path(file), filepath.Join(root, programFolder, name), 0o755); err != nil {
 			return fmt.Errorf("install %s: %w", name, err)
 		}
 	}

@@ -20,14 +20,23 @@ const (
 
 // memoryBackend returns what a driver uses with a kernel when it is loaded.
 func memoryBackend(driver, kernel string) MemoryBackend {
-	var branch, major, minor int
-	if _, err := fmt.Sscanf(driver, "%d.", &branch); err != nil || branch < 615 {
+	var major, minor int
+	if branchNumber(driver) < 615 {
 		return NoLimits
 	}
 	if _, err := fmt.Sscanf(kernel, "%d.%d", &major, &minor); err == nil && (major > 6 || major == 6 && minor >= 14) {
 		return Dmem
 	}
 	return Misc
+}
+
+// branchNumber returns the branch of a driver version, such as 615; 0 for another text.
+func branchNumber(version string) int {
+	var number int
+	if _, err := fmt.Sscanf(version, "%d.", &number); err != nil {
+		return 0
+	}
+	return number
 }
 
 // load sets what a driver has after it was loaded into a kernel. No control group has limits.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -70,10 +69,9 @@ func versionScript(hidden []string) string {
 
 // branchOf returns the range to which a driver version, such as 535.183.06, belongs; false if its library lacks nothing.
 func branchOf(version string) (branch, bool) {
-	major, _, _ := strings.Cut(version, ".")
-	number, err := strconv.Atoi(major)
+	number := branchNumber(version)
 	for _, b := range branches() {
-		if err == nil && number <= b.last {
+		if number > 0 && number <= b.last {
 			return b, true
 		}
 	}

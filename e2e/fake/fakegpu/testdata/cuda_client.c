@@ -1,7 +1,8 @@
 /*
  * A CUDA program for the tests. It prints the devices, and for every argument does something on the
  * first: "add" adds two vectors, "fill" allocates all memory and one byte more, "allocate=N" N MiB, "load=N" keeps
- * the device busy for N seconds, "memory" prints what is free and all in MiB, "hold" makes a context, says so, and keeps it until its input ends. The other verbs
+ * the device busy for N seconds, "memory" prints what is free and all in MiB, "share"
+ * the multiprocessors and what is free, "hold" makes a context, says so, and keeps it until its input ends. The other verbs
  * are misuses, which the driver refuses.
  */
 #include <dlfcn.h>
@@ -87,6 +88,16 @@ static void memory(void)
 
 	CALL(cuMemGetInfo_v2, &available, &total);
 	printf("%zu of %zu MiB\n", available >> 20, total >> 20);
+}
+
+static void share(int device)
+{
+	size_t available, total;
+	int multiprocessors;
+
+	CALL(cuDeviceGetAttribute, &multiprocessors, 16 /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */, device);
+	CALL(cuMemGetInfo_v2, &available, &total);
+	printf("%d multiprocessors, %zu MiB free\n", multiprocessors, available >> 20);
 }
 
 static void allocate(size_t mib)
@@ -188,6 +199,8 @@ int main(int count, char **arguments)
 			fill();
 		if (!strcmp(arguments[i], "memory"))
 			memory();
+		if (!strcmp(arguments[i], "share"))
+			share(device);
 		if (!strncmp(arguments[i], "allocate=", 9))
 			allocate(strtoul(arguments[i] + 9, NULL, 10));
 		if (!strncmp(arguments[i], "load=", 5))

@@ -22,6 +22,7 @@ enum { START_TIMEOUT = 300 /* seconds until a server that is starting counts as 
 
 static struct {
 	bool serves; /* this process is an MPS server */
+	bool unlimited; /* its list of limits has a device that it does not see */
 	int fd;
 	double percentage;
 	unsigned devices;
@@ -53,12 +54,12 @@ static bool shared_with(const char *path, const char *token)
 static CUresult read_welcome(char *packet)
 {
 	char path[128], token[64];
-	int code, at = 0;
+	int code, overrides, at = 0;
 	double own;
 
 	if (sscanf(packet, "error %d", &code) == 1)
 		return code;
-	if (sscanf(packet, "welcome %127s %63s %lf %u%n", path, token, &mps.percentage, &mps.devices, &at) != 4 ||
+	if (sscanf(packet, "welcome %127s %63s %lf %d %u%n", path, token, &mps.percentage, &overrides, &mps.devices, &at) != 5 ||
 	    mps.devices > MPS_DEVICES || strlen(token) != 32 || !shared_with(path, token))
 		return CUDA_ERROR_MPS_CONNECTION_FAILED;
 	for (unsigned i = 0; i < mps.devices; i++) {
@@ -68,9 +69,27 @@ static CUresult read_welcome(char *packet)
 		at += more;
 	}
 	const char *percentage = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
-	if (percentage && parse_percentage(percentage, &own) && own < mps.percentage)
+	if (percentage && !overrides && parse_percentage(percentage, &own) && own < mps.percentage)
 		mps.percentage = own;
 	return CUDA_SUCCESS;
+}
+
+/* names_all reports whether the process sees every device of a list of limits. */
+static bool names_all(const char *list)
+{
+	char *copy = strdup(list), *rest = copy, *one, *end;
+	bool all = true;
+
+	while (copy && (one = strsep(&rest, ","))) {
+		bool seen = false;
+		one[strcspn(one, "=")] = 0;
+		unsigned long number = strtoul(one, &end, 10);
+		for (unsigned i = 0; i < mps.devices; i++)
+			seen |= *one && (*end ? !strncmp(mps.device[i].uuid, one, strlen(one)) : number == i);
+		all &= seen;
+	}
+	free(copy);
+	return all;
 }
 
 CUresult mps_connect(void)
@@ -91,6 +110,13 @@ CUresult mps_connect(void)
 		mps.fd = fd;
 	else
 		close(fd);
+	/* A list with a device that the process does not see removes all limits, those of the server too (measured with drivers 580 and 615). */
+	const char *own = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+	if (mps.fd >= 0 && own && *own && !names_all(own)) {
+		mps.unlimited = true;
+		if (!post(mps.fd, -1, "unlimit 0 0") || !fetch(mps.fd, packet, NULL))
+			return CUDA_ERROR_MPS_RPC_FAILURE;
+	}
 	return result;
 }
 
@@ -114,7 +140,7 @@ bool mps_device(struct device *d, unsigned number)
 		if (strcmp(mps.device[i].uuid, uuid))
 			continue;
 		d->served = i;
-		d->limit = own ? memory_limit(own, number, uuid) : 0;
+		d->limit = own && !mps.unlimited ? memory_limit(own, number, uuid) : 0;
 		d->multiprocessors = portion(d->multiprocessors);
 		return true;
 	}

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { PACKET = 4096, MPS_DEVICES = 32, MPS_CLIENTS = 48 };
+enum { PACKET = 16384 /* a list of all namespaces */, MPS_DEVICES = 32, MPS_CLIENTS = 48 };
 
 /* The answers of CUDA that a server gives (CUresult). */
 enum {

@@ -188,7 +188,7 @@ static void start(struct request *r)
 	}
 	/* What becomes of it is in the log only. */
 	if (!serving() && (!control.multiuser || uid == 0))
-		start_server(uid);
+		start_server(uid, NULL, NULL);
 }
 
 static void shutdown_one(struct request *r)

@@ -22,7 +22,7 @@ enum { CONNECTIONS = 128 };
 
 /* A connection that has not been handed over: a command line, or one that has not sent its kind
  * yet. */
-static struct connection { int fd; bool ui; } connection[CONNECTIONS];
+static struct connection { int fd; bool ui; struct server *server; struct namespace *space; } connection[CONNECTIONS];
 static unsigned connections;
 
 static int64_t now_ms(void)
@@ -74,17 +74,21 @@ static void claim(void)
 	}
 }
 
-static int listen_here(void)
+int listen_at(const char *folder)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	char name[PATH_MAX];
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
-	if (fd < 0 || !pipe_path(address.sun_path, "control") || (unlink(address.sun_path) && errno != ENOENT) ||
+	if (*folder && pipe_path(address.sun_path, folder))
+		mkdir(address.sun_path, 0755);
+	snprintf(name, sizeof name, "%s%scontrol", folder, *folder ? "/" : "");
+	if (fd < 0 || !pipe_path(address.sun_path, name) || (unlink(address.sun_path) && errno != ENOENT) ||
 	    bind(fd, (struct sockaddr *)&address, sizeof address) || chmod(address.sun_path, 0777) || listen(fd, CONNECTIONS)) {
-		puts("Cannot find MPS control daemon process");
-		exit(1);
+		if (fd >= 0)
+			close(fd);
+		return -1;
 	}
-	log_line("Starting control daemon using socket %s", address.sun_path);
 	return fd;
 }
 
@@ -111,18 +115,45 @@ static void close_connection(unsigned at)
 	connection[at] = connection[--connections];
 }
 
-/* hand_over gives a client to a server, or sends it the error when there is none. */
-static void hand_over(int fd, pid_t pid, uid_t uid)
+/* route finds the server of a client: that of its socket, or in version 3 at the daemon's socket the one of its user, with the default namespace. */
+static struct server *route(struct connection *c, uid_t uid, int *code)
+{
+	if (control.quitting)
+		return NULL;
+	if (c->server)
+		return c->server->pid ? c->server : NULL; /* it can have ended */
+	if (control.protocol == 2)
+		return server_for(uid, code);
+	for (unsigned i = 0; i < SERVERS; i++)
+		if (control.server[i].pid && (control.multiuser || control.server[i].uid == uid)) {
+			c->space = &control.server[i].space[0];
+			return &control.server[i];
+		}
+	return NULL;
+}
+
+/*
+ * hand_over gives a client to a server, or sends it the error when there is none. In version 3 it has the limits of its namespace, and those of memory only
+ * if its process ID is one of the daemon's PID namespace.
+ */
+static void hand_over(struct connection *c, pid_t pid, uid_t uid)
 {
 	int code = MPS_SERVER_NOT_READY;
-	struct server *server = control.quitting ? NULL : server_for(uid, &code);
+	struct server *server = route(c, uid, &code);
+	bool sent = false;
 
-	if (!server || !post(server->fd, fd, "client %d", pid)) {
-		post(fd, -1, "error %d", code);
+	if (server && c->space)
+		sent = post(server->fd, c->fd, "client %d %g %llu", pid, c->space->percentage, pid ? (unsigned long long)c->space->memory : 0);
+	else if (server)
+		sent = post(server->fd, c->fd, "client %d", pid);
+	if (!sent) {
+		post(c->fd, -1, "error %d", code);
 		return;
 	}
-	if (server->clients < MPS_CLIENTS)
+	if (server->clients < MPS_CLIENTS) {
+		server->in[server->clients] = c->space;
 		server->client[server->clients++] = pid;
+	}
 }
 
 static void greet(unsigned at, const char *packet)
@@ -133,12 +164,12 @@ static void greet(unsigned at, const char *packet)
 
 	bool known = peer(fd, &pid, &uid), trusted = known && (!uid || uid == getuid());
 	if (known && !strcmp(packet, "client") && (trusted || control.multiuser || !getuid())) {
-		hand_over(fd, pid, uid);
+		hand_over(&connection[at], pid, uid);
 		close_connection(at);
 	} else if (trusted && !strcmp(packet, "ui")) {
 		log_line("NEW UI");
 		connection[at].ui = true;
-		post(fd, -1, "ok");
+		post(fd, -1, "ok %d", control.protocol);
 	} else {
 		log_line("User did not send valid credentials");
 		close_connection(at);
@@ -182,7 +213,10 @@ static void serve(unsigned at)
 		quit(fd, packet);
 		return;
 	}
-	command(packet, answer, sizeof answer);
+	if (control.protocol == 3)
+		command_of_module(packet, answer, sizeof answer);
+	else
+		command(packet, answer, sizeof answer);
 	if (*answer)
 		log_line("%.*s", (int)(strlen(answer) - (answer[strlen(answer) - 1] == '\n')), answer);
 	post(fd, -1, "%s", answer);
@@ -216,10 +250,50 @@ static int watch_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
+static void accept_from(int listener, struct server *server, struct namespace *space)
+{
+	log_line("Accepting connection...");
+	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	if (fd >= 0)
+		connection[connections++] = (struct connection){fd, false, server, space};
+}
+
+/* accept_all accepts one connection of each socket of a server. */
+static void accept_all(void)
+{
+	for (unsigned i = 0; i < SERVERS * (NAMESPACES + 1) && connections < CONNECTIONS; i++) {
+		struct server *server = &control.server[i / (NAMESPACES + 1)];
+		struct namespace *space = &server->space[i % (NAMESPACES + 1)];
+		bool own = i % (NAMESPACES + 1) == NAMESPACES; /* the server's, of the default namespace */
+		int listener = !server->pid ? -1 : own ? server->listener : *space->name ? space->listener : -1;
+		struct pollfd wait = {.fd = listener, .events = POLLIN};
+
+		if (control.protocol == 3 && poll(&wait, 1, 0) > 0 && wait.revents)
+			accept_from(listener, server, own ? &server->space[0] : space);
+	}
+}
+
+/* add_sockets appends those of the servers to what the daemon waits for, and returns their number. */
+static unsigned add_sockets(struct pollfd *waits)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; control.protocol == 3 && i < SERVERS; i++) {
+		struct server *server = &control.server[i];
+		if (!server->pid)
+			continue;
+		waits[count++] = (struct pollfd){.fd = server->listener, .events = POLLIN};
+		for (unsigned n = 0; n < NAMESPACES; n++)
+			if (*server->space[n].name)
+				waits[count++] = (struct pollfd){.fd = server->space[n].listener, .events = POLLIN};
+	}
+	return count;
+}
+
 static void loop(int listener, int signals)
 {
 	for (;;) {
-		struct pollfd waits[2 + SERVERS + CONNECTIONS];
+		struct pollfd waits[2 + SERVERS + CONNECTIONS + SERVERS * (NAMESPACES + 1)];
 		unsigned known = connections;
 		waits[0] = (struct pollfd){.fd = listener, .events = known < CONNECTIONS ? POLLIN : 0};
 		waits[1] = (struct pollfd){.fd = signals, .events = POLLIN};
@@ -227,7 +301,8 @@ static void loop(int listener, int signals)
 			waits[2 + i] = (struct pollfd){.fd = control.server[i].pid ? control.server[i].fd : -1, .events = POLLIN};
 		for (unsigned i = 0; i < known; i++)
 			waits[2 + SERVERS + i] = (struct pollfd){.fd = connection[i].fd, .events = POLLIN};
-		poll(waits, 2 + SERVERS + known, control.deadline ? 100 : -1);
+		unsigned sockets = known < CONNECTIONS ? add_sockets(waits + 2 + SERVERS + known) : 0;
+		poll(waits, 2 + SERVERS + known + sockets, control.deadline ? 100 : -1);
 		if (waits[1].revents)
 			finish(1);
 		for (unsigned i = 0; i < SERVERS; i++)
@@ -236,12 +311,9 @@ static void loop(int listener, int signals)
 		for (unsigned i = known; i-- > 0;)
 			if (waits[2 + SERVERS + i].revents)
 				serve(i);
-		if (waits[0].revents) {
-			log_line("Accepting connection...");
-			int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-			if (fd >= 0)
-				connection[connections++] = (struct connection){.fd = fd};
-		}
+		if (waits[0].revents)
+			accept_from(listener, NULL, NULL);
+		accept_all();
 		end_in_time();
 	}
 }
@@ -256,7 +328,13 @@ void run_daemon(int ready)
 	}
 	claim();
 	log_open("control.log", "Control", control.loud);
-	int listener = listen_here();
+	int listener = listen_at("");
+	if (listener < 0) {
+		puts("Cannot find MPS control daemon process");
+		exit(1);
+	}
+	if (pipe_path(path, "control"))
+		log_line("Starting control daemon using socket %s", path);
 	log_line("CUDA MPS Control binary version: 13000");
 	read_limits();
 	int signals = watch_signals();

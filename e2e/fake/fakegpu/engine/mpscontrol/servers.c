@@ -35,6 +35,8 @@ void reap(struct server *server)
 	waitpid(server->pid, &status, 0);
 	if (*server->shared)
 		unlink(server->shared);
+	if (control.protocol == 3)
+		close_server(server);
 	if (WIFSIGNALED(status))
 		log_line("Server %d was ended by signal %d", server->pid, WTERMSIG(status));
 	else
@@ -57,12 +59,13 @@ void receive(struct server *server)
 	for (unsigned i = 0; i < server->clients; i++)
 		if (server->client[i] == pid) {
 			server->client[i] = server->client[--server->clients];
+			server->in[i] = server->in[server->clients];
 			return;
 		}
 }
 
 /* become starts the server's program in this new process. */
-static void become(uid_t uid, int fd)
+static void become(uid_t uid, const char *allowed, int fd)
 {
 	char program[PATH_MAX], number[16], percentage[32], limits[PACKET] = "-";
 	ssize_t length = readlink("/proc/self/exe", program, sizeof program - 64);
@@ -83,12 +86,14 @@ static void become(uid_t uid, int fd)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (uid != getuid() && setuid(uid))
 		_exit(1);
+	if (allowed && *allowed)
+		setenv("CUDA_VISIBLE_DEVICES", allowed, 1);
 	fcntl(fd, F_SETFD, 0);
 	execl(program, program, number, percentage, limits, control.loud ? "loud" : NULL, NULL);
 	_exit(127);
 }
 
-struct server *start_server(uid_t uid)
+struct server *start_server(uid_t uid, const char *name, const char *allowed)
 {
 	struct server *server = NULL;
 	char packet[PACKET];
@@ -99,11 +104,13 @@ struct server *start_server(uid_t uid)
 			server = &control.server[i];
 	if (!server || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return NULL;
-	*server = (struct server){.uid = uid, .fd = pair[0], .percentage = control.percentage};
+	*server = (struct server){.uid = uid, .fd = pair[0], .listener = -1, .percentage = control.percentage};
+	snprintf(server->name, sizeof server->name, "%s", name ? name : "");
+	snprintf(server->allowed, sizeof server->allowed, "%s", allowed ? allowed : "");
 	memcpy(server->memory, control.memory, sizeof server->memory);
 	server->pid = fork();
 	if (!server->pid)
-		become(uid, pair[1]);
+		become(uid, allowed, pair[1]);
 	close(pair[1]);
 	if (server->pid < 0) {
 		close(pair[0]);
@@ -141,5 +148,5 @@ struct server *server_for(uid_t uid, int *code)
 		reap(server);
 	}
 	*code = MPS_CONNECTION_FAILED;
-	return start_server(wanted);
+	return start_server(wanted, NULL, NULL);
 }

@@ -136,11 +136,20 @@ static void drop(unsigned at)
 		finish(0);
 }
 
-/* join accepts a new client and sends it its current limits. */
-static void join(int fd, pid_t pid)
+/* The limits of a client: those of the server, or in version 3 those of its namespace. */
+struct terms {
+	bool named;
+	double percentage; /* of a namespace; 0 for none */
+	unsigned long long memory;
+};
+
+/* join accepts a new client and sends it its current limits. The percentage of a namespace overrides that of the client's environment. */
+static void join(int fd, pid_t pid, struct terms terms)
 {
 	char text[PACKET], uuid[64];
-	int length = snprintf(text, sizeof text, "welcome %s %s %g %u", server.shared, server.token, server.percentage, server.devices);
+	double percentage = !terms.named ? server.percentage : terms.percentage ? terms.percentage : 100;
+	int length = snprintf(text, sizeof text, "welcome %s %s %g %d %u", server.shared, server.token, percentage,
+			      terms.named && terms.percentage, server.devices);
 
 	if (server.clients == MPS_CLIENTS || server.ending) {
 		post(fd, -1, "error %d", server.ending ? MPS_SERVER_NOT_READY : MPS_MAX_CLIENTS_REACHED);
@@ -151,7 +160,7 @@ static void join(int fd, pid_t pid)
 	struct client *c = &server.client[server.clients++];
 	*c = (struct client){.fd = fd, .pid = pid};
 	for (unsigned i = 0; i < server.devices; i++) {
-		c->limit[i] = server.device[i].limit;
+		c->limit[i] = terms.named ? terms.memory : server.device[i].limit;
 		uuid_text(&server.device[i], uuid, sizeof uuid);
 		length += snprintf(text + length, sizeof text - length, " %s %llu", uuid, (unsigned long long)c->limit[i]);
 	}
@@ -187,6 +196,8 @@ static void serve(unsigned at)
 		drop(at);
 		return;
 	}
+	if (!strcmp(verb, "unlimit"))
+		memset(c->limit, 0, sizeof c->limit);
 	bool takes = !strcmp(verb, "take"), gives = !strcmp(verb, "give");
 	if ((takes && bytes > room(c, device)) || (gives && bytes > c->used[device])) {
 		post(c->fd, -1, "error %d", MPS_OUT_OF_MEMORY);
@@ -213,13 +224,16 @@ static void handle_command(void)
 	unsigned device;
 	unsigned long long bytes;
 	int fd, pid;
+	struct terms terms = {0};
 
 	if (!fetch(server.control, packet, &fd)) {
 		log_line("Lost the control daemon");
 		finish(1);
 	}
-	if (sscanf(packet, "client %d", &pid) == 1 && fd >= 0)
-		join(fd, pid);
+	int limits = sscanf(packet, "client %d %lf %llu", &pid, &terms.percentage, &terms.memory);
+	terms.named = limits == 3;
+	if (limits >= 1 && fd >= 0)
+		join(fd, pid, terms);
 	else if (sscanf(packet, "percentage %lf", &server.percentage) == 1)
 		log_line("Active Threads Percentage set to %.1f", server.percentage);
 	else if (sscanf(packet, "memory %u %llu", &device, &bytes) == 2 && device < server.devices) {
