@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -71,6 +72,9 @@ type timeouts struct{ start, command, quit time.Duration }
 // control is a control daemon that has been started.
 type control struct {
 	program  string
+	commands commands
+	// protocol is the version of MPS.
+	protocol int
 	pipe     string
 	env      []string
 	timeouts timeouts
@@ -81,13 +85,37 @@ type control struct {
 	err  error
 }
 
-// multiuserOption lets one server serve clients of several users. Without it, clients of a second user wait until all
-// clients of the first user have ended. The GPU is allocated to the daemon's claims, whose containers may run as
-// different users. A program without the option ends with an error about something else (535 and 550).
-const multiuserOption = "--multiuser-server"
+// multiuserOptions let one server serve clients of several users; the program has one of them. Without it, clients of a second user wait until all
+// clients of the first user have ended. The GPU is allocated to the daemon's claims, whose containers may run as different users. A program without the
+// option ends with an error about something else (535 and 550).
+var multiuserOptions = []string{"--multiuser-server", "--multiuser"}
 
-// start starts a control daemon in the folder. The daemon inherits the lock and ends with this process.
-func start(ctx context.Context, program Program, folder string, c configuration, lock *os.File, allowed timeouts) (*control, error) {
+// protocolVariable selects the version of MPS for the daemon and its command line. Drivers before 615 ignore it.
+const protocolVariable = "CUDA_MPS_PROTOCOL_VERSION"
+
+// The versions of MPS.
+const (
+	version2 = 2
+	version3 = 3
+)
+
+// commands are what a control daemon of one version of MPS understands.
+type commands interface {
+	// respond returns an error unless the daemon accepts commands.
+	respond(ctx context.Context) error
+	// begin puts the configuration into effect on a daemon that has just started, starts its server, and then lets clients connect.
+	begin(ctx context.Context, c configuration) error
+	// reaches reports whether change can change a serving daemon from one configuration to the other. Both are valid.
+	reaches(was, c configuration) bool
+	// change puts the limits of c into effect on a serving daemon with those of was. After an error it can be repeated.
+	change(ctx context.Context, was, c configuration) error
+	// stop makes the daemon end.
+	stop(ctx context.Context) error
+}
+
+// start starts a control daemon in the folder, of the protocol or, if that is 0, of the newest version that the program and the configuration have. The
+// daemon inherits the lock and ends with this process.
+func start(ctx context.Context, program Program, folder string, c configuration, protocol int, lock *os.File, allowed timeouts) (*control, error) {
 	pipe, logs, libraries := filepath.Join(folder, pipeName), filepath.Join(folder, logName), filepath.Join(folder, libName)
 	if err := program.link(libraries); err != nil {
 		return nil, fmt.Errorf("link the driver's libraries: %w", err)
@@ -95,7 +123,7 @@ func start(ctx context.Context, program Program, folder string, c configuration,
 	if err := clearFolder(pipe); err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(pipe, closedMode); err != nil { // until admit
+	if err := os.Chmod(pipe, closedMode); err != nil { // until clients are admitted
 		return nil, err
 	}
 	if err := os.MkdirAll(logs, 0o755); err != nil {
@@ -110,17 +138,20 @@ func start(ctx context.Context, program Program, folder string, c configuration,
 		"CUDA_MPS_LOG_DIRECTORY=" + logs,
 		"CUDA_VISIBLE_DEVICES=" + c.Visible,
 	}
-	help, err := d.call(ctx, "", "-h")
+	help, err := d.choose(ctx, protocol, c)
 	if err != nil {
 		return nil, err
 	}
 	d.cmd = exec.Command(program.Path, "-f")
-	if strings.Contains(help, multiuserOption) {
-		d.cmd.Args = append(d.cmd.Args, multiuserOption)
+	if i := slices.IndexFunc(multiuserOptions, func(option string) bool { return strings.Contains(help, option) }); i >= 0 {
+		d.cmd.Args = append(d.cmd.Args, multiuserOptions[i])
 	} else {
 		klog.FromContext(ctx).Info("The driver's daemon serves one user at a time: containers of another user wait until those of the first have ended")
 	}
-	d.cmd.Env = append(d.env, c.environment()...)
+	d.cmd.Env = d.env
+	if d.protocol == version2 {
+		d.cmd.Env = append(slices.Clone(d.env), c.environment()...)
+	}
 	d.cmd.Stdout, d.cmd.Stderr = d.output, d.output
 	d.cmd.ExtraFiles = []*os.File{lock}
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -131,6 +162,27 @@ func start(ctx context.Context, program Program, folder string, c configuration,
 		return nil, fmt.Errorf("start %s: %w", program.Path, err)
 	}
 	return d, nil
+}
+
+// choose determines the version of MPS and returns the help of the program. The program of driver 615 has both versions; its help describes that of the
+// option.
+func (d *control) choose(ctx context.Context, protocol int, c configuration) (help string, err error) {
+	if protocol == version3 || protocol == 0 && len(c.Namespaces) > 0 {
+		help, err = d.call(ctx, "", "-p", strconv.Itoa(version3), "-h")
+		if err == nil && strings.Contains(help, "namespace") {
+			protocol = version3
+		} else if protocol == version3 {
+			return "", fmt.Errorf("clients use MPS version 3, which the driver's program no longer has%s: %w", formatOutput(help), err)
+		}
+	}
+	d.protocol = max(protocol, version2)
+	d.env = append(d.env, protocolVariable+"="+strconv.Itoa(d.protocol))
+	if d.protocol == version3 {
+		d.commands = &named{d}
+		return help, nil
+	}
+	d.commands = legacy{d}
+	return d.call(ctx, "", "-h")
 }
 
 // run starts the daemon and waits for it on one thread: the kernel sends Pdeathsig when the thread that started the
@@ -145,30 +197,6 @@ func (d *control) run(started chan<- error) {
 	}
 	d.err = d.cmd.Wait()
 	close(d.done)
-}
-
-// Modes of the folder of the sockets. Memory limits cannot be set before a daemon accepts connections: the variable CUDA_MPS_PINNED_DEVICE_MEM_LIMIT in its
-// environment has no effect (measured with driver 580). Until they are set, only root can connect.
-const (
-	closedMode = 0o700
-	openMode   = 0o755
-)
-
-// admit lets clients connect.
-func (d *control) admit() error { return os.Chmod(d.pipe, openMode) }
-
-// environment returns the limit that the daemon reads from its environment when it starts.
-func (c configuration) environment() []string {
-	var env []string
-	if c.ActiveThreadPercentage > 0 {
-		env = append(env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="+strconv.Itoa(c.ActiveThreadPercentage))
-	}
-	return env
-}
-
-// command executes one line in the daemon and returns its output.
-func (d *control) command(ctx context.Context, line string) (string, error) {
-	return d.call(ctx, line+"\n")
 }
 
 // call runs the program with the arguments and the input, and returns its output.
@@ -192,7 +220,7 @@ func (d *control) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeouts.start)
 	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, configPeriod) {
-		_, err := d.servers(ctx)
+		err := d.commands.respond(ctx)
 		if err == nil {
 			return nil
 		}
@@ -204,70 +232,6 @@ func (d *control) ready(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 	}
-}
-
-// startServer starts the daemon's server before any client connects. In exclusive-process mode the first process on the
-// GPU excludes all others, so the server must precede any program that bypasses the daemon. With multiuserOption the
-// single server runs as root.
-func (d *control) startServer(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, d.timeouts.start)
-	defer cancel()
-	refusal, err := d.command(ctx, "start_server -uid 0")
-	if err != nil {
-		return err
-	}
-	for pause := firstPause; ; pause = min(2*pause, configPeriod) {
-		err := d.active(ctx)
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, errNoServer) && refusal != "":
-			return fmt.Errorf("check whether another program uses the device: %w%s", err, formatOutput(refusal))
-		}
-		select {
-		case <-d.done:
-			return d.exitError()
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", err, ctx.Err())
-		case <-time.After(pause):
-		}
-	}
-}
-
-// errNoServer means that the daemon has no server.
-var errNoServer = errors.New("the daemon starts no server")
-
-// active returns nil if a server has the devices and accepts clients. Driver 535 has no command for that: a server that
-// is listed is taken for active, and clients of one that still starts wait.
-func (d *control) active(ctx context.Context) error {
-	servers, err := d.servers(ctx)
-	if err != nil {
-		return err
-	}
-	if len(servers) == 0 {
-		return errNoServer
-	}
-	status, err := d.command(ctx, "get_server_status "+servers[0])
-	unknown := strings.HasPrefix(status, "Unknown command")
-	if err == nil && !unknown && !strings.EqualFold(status, "active") {
-		err = fmt.Errorf("the daemon's server %s is not active%s", servers[0], formatOutput(status))
-	}
-	return err
-}
-
-// servers returns the process IDs of the daemon's servers.
-func (d *control) servers(ctx context.Context) ([]string, error) {
-	answer, err := d.command(ctx, "get_server_list")
-	if err != nil {
-		return nil, err
-	}
-	pids := strings.Fields(answer)
-	for _, pid := range pids {
-		if _, err := strconv.Atoi(pid); err != nil {
-			return nil, fmt.Errorf("get_server_list: not a list of process IDs%s", formatOutput(answer))
-		}
-	}
-	return pids, nil
 }
 
 // exitError returns the error of a daemon that ended without a quit command.
@@ -288,7 +252,7 @@ func (d *control) quit(ctx context.Context) error {
 	case <-d.done:
 	default:
 		// The daemon waits for its clients; the timeout bounds that wait. The command can fail although the daemon ends: its connection ends with it.
-		_, failure := d.command(ctx, "quit")
+		failure := d.commands.stop(ctx)
 		select {
 		case <-d.done:
 		case <-ctx.Done():
@@ -299,18 +263,25 @@ func (d *control) quit(ctx context.Context) error {
 	return errors.Join(append(errs, killAndReapChildren())...)
 }
 
-// clearFolder creates the folder with mode 0755 if it is missing, and removes the files of an earlier daemon. The folder
-// itself is kept, because containers have it mounted.
+// clearFolder creates the folder of the sockets with mode 0755 if it is missing, and removes the files of an earlier daemon. The folder itself and those of
+// claims are kept, because containers have them mounted.
 func clearFolder(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(folder)
+	files, err := filepath.Glob(filepath.Join(folder, "*"))
 	if err != nil {
 		return err
 	}
-	for _, entry := range entries {
-		if err := os.RemoveAll(filepath.Join(folder, entry.Name())); err != nil {
+	sockets, err := filepath.Glob(filepath.Join(folder, claimsName, "*", "*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range append(files, sockets...) {
+		if path == filepath.Join(folder, claimsName) {
+			continue
+		}
+		if err := os.RemoveAll(path); err != nil {
 			return err
 		}
 	}

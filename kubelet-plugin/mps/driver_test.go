@@ -4,12 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/tessera-gpu/tessera/e2e/tests/driver"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
 // TestNVIDIAsPrograms runs nvidia-cuda-mps-control of NVIDIA's drivers as Debian packages them: it starts, has the limits, refuses wrong ones, starts no server
@@ -37,12 +37,13 @@ func superviseProgram(t *testing.T, program Program) {
 	lock, err := os.Create(filepath.Join(folder, lockName))
 	must(err)
 	defer lock.Close()
-	c := configuration{Name: "mps-gpu", GPU: "gpu", Visible: "GPU-1", ActiveThreadPercentage: 40, PinnedMemoryBytes: 3 << 30}
-	begin := func() *control {
-		d, err := start(t.Context(), program, folder, c, lock, longTimeouts())
+	c := configuration{Name: "mps-gpu", GPU: "gpu", Visible: "GPU-1", ActiveThreadPercentage: 40, PinnedMemoryBytes: 3 << 30,
+		Namespaces: []prepare.Namespace{{Name: "c_1"}}}
+	begin := func() legacy {
+		d, err := start(t.Context(), program, folder, c, 0, lock, longTimeouts())
 		must(err)
 		must(d.ready(t.Context()))
-		return d
+		return legacy{d}
 	}
 	d := begin()
 	must(d.cmd.Process.Signal(syscall.SIGKILL))
@@ -51,10 +52,10 @@ func superviseProgram(t *testing.T, program Program) {
 		t.Errorf("a killed daemon leaves its socket: %v", err)
 	}
 	d = begin()
-	if slices.Contains(d.cmd.Args, multiuserOption) {
-		t.Errorf("started as %q, an option of neither program", d.cmd.Args)
+	if len(d.cmd.Args) > 2 || d.protocol != version2 {
+		t.Errorf("started as %q with MPS version %d, which neither program has", d.cmd.Args, d.protocol)
 	}
-	must(d.applyLimits(t.Context(), configuration{}, c))
+	must(d.change(t.Context(), configuration{}, c))
 	for _, refused := range []limit{
 		{what: "active_thread_percentage", value: "150", shown: "150.0"},
 		{what: "device_pinned_mem_limit", device: "x", value: "1G", shown: "1G"},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +41,16 @@ type configuration struct {
 	ActiveThreadPercentage int    `json:"activeThreadPercentage,omitempty"`
 	PinnedMemoryBytes      int64  `json:"pinnedMemoryBytes,omitempty"`
 	DeviceMemoryBytes      string `json:"deviceMemoryBytes,omitempty"`
+
+	Namespaces []prepare.Namespace `json:"namespaces,omitempty"`
+}
+
+// equals reports whether both are the same for a daemon of the protocol. Only version 3 has namespaces.
+func (c configuration) equals(other configuration, protocol int) bool {
+	if protocol != version3 {
+		c.Namespaces, other.Namespaces = nil, nil
+	}
+	return reflect.DeepEqual(c, other)
 }
 
 // validate returns an error for a configuration that no daemon can run.
@@ -53,7 +65,25 @@ func (c configuration) validate() error {
 	if c.ActiveThreadPercentage < 0 || c.ActiveThreadPercentage > 100 {
 		errs = append(errs, fmt.Errorf("active thread percentage %d: must be 1 to 100, or 0 for no limit", c.ActiveThreadPercentage))
 	}
-	return errors.Join(append(errs, c.validateMemory()...)...)
+	return errors.Join(append(append(errs, c.validateMemory()...), c.validateNamespaces()...)...)
+}
+
+// namespaceNames are the names that a daemon accepts.
+var namespaceNames = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+
+// validateNamespaces returns the errors of the namespaces.
+func (c configuration) validateNamespaces() []error {
+	var errs []error
+	for _, n := range c.Namespaces {
+		if !namespaceNames.MatchString(n.Name) || n.Name == defaultNamespace {
+			errs = append(errs, fmt.Errorf("namespace %q: must have 1 to 64 lowercase letters, digits and underscores, and not be %s", n.Name, defaultNamespace))
+		}
+		if n.ActiveThreadPercentage < 0 || n.ActiveThreadPercentage > 100 || n.PinnedMemoryBytes < 0 || n.PinnedMemoryBytes > 0 && n.PinnedMemoryBytes < mebibyte {
+			errs = append(errs, fmt.Errorf("namespace %s: limits of %d%% and %d bytes: must be 1 to 100 and at least 1Mi, or 0 for no limit",
+				n.Name, n.ActiveThreadPercentage, n.PinnedMemoryBytes))
+		}
+	}
+	return errs
 }
 
 // validateMemory returns the errors of the memory limits.
@@ -100,6 +130,8 @@ type state struct {
 	// Config is the configuration in effect while Serving, else the last one that was attempted.
 	Config  configuration `json:"config"`
 	Serving bool          `json:"serving"`
+	// Protocol is the version of MPS of the daemon; 0 is version 2, of a supervisor before version 3.
+	Protocol int `json:"protocol,omitempty"`
 	// Pod is the UID of the supervisor's pod.
 	Pod string `json:"pod"`
 	// Volumes reports that the folders of sockets and logs are volumes of that pod.

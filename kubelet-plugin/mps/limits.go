@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// applyLimits puts the limits of c into effect on a daemon that has those of was: as defaults of servers that start
+// change puts the limits of c into effect on a daemon that has those of was: as defaults of servers that start
 // later, and on the running servers. A server applies them to new clients; connected clients keep their limits
 // (nvidia-cuda-mps-control(1)).
-func (d *control) applyLimits(ctx context.Context, was, c configuration) error {
+func (d legacy) change(ctx context.Context, was, c configuration) error {
 	limits := c.limits(was)
 	for _, l := range limits {
 		if err := d.setLimit(ctx, l, ""); err != nil {
@@ -40,7 +40,7 @@ func (d *control) applyLimits(ctx context.Context, was, c configuration) error {
 }
 
 // limitServer puts limits into effect on a server. If the server has ended meanwhile, it returns nil.
-func (d *control) limitServer(ctx context.Context, pid string, limits []limit) error {
+func (d legacy) limitServer(ctx context.Context, pid string, limits []limit) error {
 	for _, l := range limits {
 		err := d.setLimit(ctx, l, pid)
 		if err == nil {
@@ -56,7 +56,7 @@ func (d *control) limitServer(ctx context.Context, pid string, limits []limit) e
 
 // setLimit sets a limit of a server, or without one the default, and reads it back: drivers refuse a value without a word, and the exit status of a
 // command reports nothing (measured with drivers 535, 550 and 580).
-func (d *control) setLimit(ctx context.Context, l limit, server string) error {
+func (d legacy) setLimit(ctx context.Context, l limit, server string) error {
 	line := l.command("set", server, l.value)
 	answer, err := d.command(ctx, line)
 	if err != nil {

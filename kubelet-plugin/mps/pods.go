@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -91,7 +92,22 @@ func (p *Pods) Ensure(ctx context.Context, d prepare.Daemon) (prepare.DaemonFold
 	if s.Volumes {
 		folders.Pipe = p.volume(s.Pod, pipes)
 	}
+	if s.Protocol == version3 {
+		folders.Namespaces = filepath.Join(folders.Pipe, claimsName)
+	}
 	return folders, nil
+}
+
+// Narrow changes the configuration of the daemon, which its supervisor applies. A daemon without a configuration gets none: it does not run.
+func (p *Pods) Narrow(_ context.Context, d prepare.Daemon) error {
+	if _, err := read[configuration](p.folder(d.Name), configName); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	c := configuration(d)
+	if err := c.validate(); err != nil {
+		return err
+	}
+	return p.configure(c)
 }
 
 // volume returns the host path at which kubelet mounts the volume of a pod.
@@ -106,7 +122,7 @@ func (p *Pods) configure(c configuration) error {
 	if err := disk.MakeFolder(p.Files, folder, 0o755); err != nil {
 		return err
 	}
-	if there, err := read[configuration](folder, configName); err == nil && there == c {
+	if there, err := read[configuration](folder, configName); err == nil && reflect.DeepEqual(there, c) {
 		return nil
 	}
 	return write(p.Files, folder, configName, c)
@@ -121,7 +137,7 @@ func (p *Pods) waitUntilServing(ctx context.Context, c configuration) (state, er
 		next = time.Now().Add(podPeriod)
 	}
 	for err == nil {
-		if serves && s.Config == c && live.allows(s) {
+		if serves && s.Config.equals(c, s.Protocol) && live.allows(s) {
 			return s, nil
 		}
 		if now := time.Now(); now.After(next) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -209,7 +210,7 @@ func (c *cluster) supervise(folder string, uid types.UID) {
 		}
 		c.locks[uid] = file
 	}
-	if s, err := read[state](folder, stateName); err == nil && s.Config == wanted && s.Pod == string(uid) {
+	if s, err := read[state](folder, stateName); err == nil && reflect.DeepEqual(s.Config, wanted) && s.Pod == string(uid) {
 		return
 	}
 	if err := write(nil, folder, stateName, state{Config: wanted, Serving: true, Pod: string(uid)}); err == nil {

@@ -48,7 +48,7 @@ func describeWait(live podView, s state, serves bool, c configuration) string {
 	if live.waitReason != "" {
 		parts = append(parts, live.waitReason)
 	}
-	if s.LastError != "" && (!serves || s.Config != c) {
+	if s.LastError != "" && (!serves || !s.Config.equals(c, s.Protocol)) {
 		parts = append(parts, fmt.Sprintf("last error of %d, at %s: %s", s.Restarts, s.LastErrorAt.UTC().Format("15:04:05"), s.LastError))
 	}
 	return strings.Join(parts, "; ")

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -162,6 +163,9 @@ func (s *Supervisor) loadFormerState() error {
 		former = state{} // missing or unreadable
 	}
 	s.state = former
+	if former.Config.Name != "" && former.Protocol == 0 {
+		s.state.Protocol = version2 // of a supervisor before version 3
+	}
 	s.state.Pod, s.state.Serving = s.Pod, false
 	if s.state.Volumes, err = s.limitVolumes(); err != nil {
 		return err
@@ -183,7 +187,7 @@ func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	if err != nil {
 		return fmt.Errorf("find nvidia-cuda-mps-control: %w", err)
 	}
-	d, err := start(ctx, program, s.Folder, c, s.lock, s.timeouts)
+	d, err := start(ctx, program, s.Folder, c, s.state.Protocol, s.lock, s.timeouts)
 	if err != nil {
 		return err
 	}
@@ -196,15 +200,10 @@ func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	if err := d.ready(ctx); err != nil {
 		return err
 	}
-	if err := d.applyLimits(ctx, configuration{}, c); err != nil {
+	if err := d.commands.begin(ctx, c); err != nil {
 		return err
 	}
-	if err := d.startServer(ctx); err != nil {
-		return err
-	}
-	if err := d.admit(); err != nil {
-		return err
-	}
+	s.state.Protocol = d.protocol
 	if err := s.setServing(ctx, c); err != nil {
 		return err
 	}
@@ -253,13 +252,13 @@ func (s *Supervisor) update(ctx context.Context, d *control, c configuration) (c
 		return c, errNeedsRestart
 	case err != nil:
 		return c, err
-	case next == c:
+	case reflect.DeepEqual(next, c):
 		return c, nil
 	}
 	if err := next.validate(); err != nil {
 		return c, err
 	}
-	if !next.reachableFrom(c) {
+	if !d.commands.reaches(c, next) {
 		return c, errNeedsRestart
 	}
 	return next, s.applyConfiguration(ctx, d, c, next)
@@ -267,7 +266,7 @@ func (s *Supervisor) update(ctx context.Context, d *control, c configuration) (c
 
 // applyConfiguration puts another configuration into effect and records that.
 func (s *Supervisor) applyConfiguration(ctx context.Context, d *control, was, c configuration) error {
-	if err := d.applyLimits(ctx, was, c); err != nil {
+	if err := d.commands.change(ctx, was, c); err != nil {
 		return err
 	}
 	return s.setServing(ctx, c)
@@ -275,7 +274,8 @@ func (s *Supervisor) applyConfiguration(ctx context.Context, d *control, was, c 
 
 // setServing records for the agent that the daemon serves with the configuration.
 func (s *Supervisor) setServing(ctx context.Context, c configuration) error {
-	klog.FromContext(ctx).Info("The daemon serves", "devices", c.Visible, "activeThreadPercentage", c.ActiveThreadPercentage, "memoryLimits", c.memory())
+	klog.FromContext(ctx).Info("The daemon serves", "devices", c.Visible, "protocol", s.state.Protocol, "activeThreadPercentage", c.ActiveThreadPercentage,
+		"memoryLimits", c.memory(), "namespaces", c.Namespaces)
 	if !s.state.Serving {
 		s.state.Since = time.Now()
 	}

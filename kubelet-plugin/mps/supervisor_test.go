@@ -103,7 +103,7 @@ func (s *stage) await(c configuration) state {
 	eventually(s.t, "the daemon serves", func() bool {
 		var serves bool
 		seen, serves = s.observe()
-		return serves && seen.Config == c
+		return serves && seen.Config.equals(c, seen.Protocol)
 	})
 	return seen
 }
@@ -137,10 +137,10 @@ func (s *stage) pid() int {
 // connect connects a client and returns the process of its server.
 func (s *stage) connect() int {
 	s.t.Helper()
-	d := &control{
+	d := legacy{&control{
 		program: filepath.Join(s.dir, "nvidia-cuda-mps-control"), timeouts: longTimeouts(),
 		env: []string{"CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(s.folder, pipeName)},
-	}
+	}}
 	answer, err := d.command(s.t.Context(), "connect")
 	if err != nil {
 		s.t.Fatal(err)
@@ -197,7 +197,7 @@ func TestSupervisorServesUnderLimits(t *testing.T) {
 	if seen.Pod != "pod-1" || seen.Restarts != 0 || seen.LastError != "" {
 		t.Errorf("state of a daemon that serves: %+v", seen)
 	}
-	if !strings.HasSuffix(s.read("daemon"), "-f "+multiuserOption) {
+	if !strings.HasSuffix(s.read("daemon"), "-f "+multiuserOptions[0]) {
 		t.Errorf("the daemon was started as %q", s.read("daemon"))
 	}
 	for _, want := range []string{
@@ -276,7 +276,7 @@ func TestSupervisorReadsLimitsOfDevicesBack(t *testing.T) {
 	s.configure(other)
 	eventually(t, "the refusal is reported", func() bool {
 		seen, serves := s.observe()
-		return serves && seen.Config == byDevice && strings.Contains(seen.LastError, `set_default_device_pinned_mem_limit 2 5120M: the daemon has "3G" instead of "5G"`)
+		return serves && cmp.Equal(seen.Config, byDevice) && strings.Contains(seen.LastError, `set_default_device_pinned_mem_limit 2 5120M: the daemon has "3G" instead of "5G"`)
 	})
 }
 
@@ -360,7 +360,7 @@ func TestSupervisorReadsLimitsBack(t *testing.T) {
 	s.configure(wider)
 	eventually(t, "the refusal is reported", func() bool {
 		seen, serves := s.observe()
-		return serves && seen.Config == limited && strings.Contains(seen.LastError, `set_default_device_pinned_mem_limit 0 5120M: the daemon has "3G" instead of "5G"`)
+		return serves && cmp.Equal(seen.Config, limited) && strings.Contains(seen.LastError, `set_default_device_pinned_mem_limit 0 5120M: the daemon has "3G" instead of "5G"`)
 	})
 }
 
@@ -379,7 +379,7 @@ func TestSupervisorKeepsDaemonThatRefusesLimits(t *testing.T) {
 	s.configure(wider)
 	eventually(t, "the refusal is reported", func() bool {
 		seen, serves := s.observe()
-		return serves && seen.Config == limited && seen.Restarts == 0 && strings.Contains(seen.LastError, "denied")
+		return serves && cmp.Equal(seen.Config, limited) && seen.Restarts == 0 && strings.Contains(seen.LastError, "denied")
 	})
 	if err := os.Remove(deny); err != nil {
 		t.Fatal(err)
@@ -458,7 +458,7 @@ func TestMuteDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	d, err := start(t.Context(), Program{Path: filepath.Join(s.dir, "nvidia-cuda-mps-control")}, s.folder, limited, lock, longTimeouts())
+	d, err := start(t.Context(), Program{Path: filepath.Join(s.dir, "nvidia-cuda-mps-control")}, s.folder, limited, 0, lock, longTimeouts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +472,7 @@ func TestMuteDaemon(t *testing.T) {
 	if err := d.ready(t.Context()); err == nil || !strings.Contains(err.Error(), "the daemon does not respond") {
 		t.Errorf("ready: %v", err)
 	}
-	if err := d.applyLimits(t.Context(), configuration{}, limited); err == nil {
+	if err := d.commands.change(t.Context(), configuration{}, limited); err == nil {
 		t.Error("the limits were set")
 	}
 	if err := d.quit(t.Context()); err == nil {
@@ -623,9 +623,9 @@ func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 	c.Visible = catalog.UUID("node1", 0) + "," + catalog.UUID("node1", 1)
 	s.configure(c)
 	s.await(c)
-	d := &control{program: fakegpu.MPSControl(machine), timeouts: longTimeouts(), env: []string{
+	d := legacy{&control{program: fakegpu.MPSControl(machine), timeouts: longTimeouts(), env: []string{
 		"LD_LIBRARY_PATH=" + filepath.Join(folder, libName), "CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(folder, pipeName),
-	}}
+	}}}
 	for line, want := range map[string]string{
 		"get_default_active_thread_percentage": "40.0", "get_default_device_pinned_mem_limit 0": "3G", "get_default_device_pinned_mem_limit 1": "3G",
 	} {

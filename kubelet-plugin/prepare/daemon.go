@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,12 +28,34 @@ type Daemon struct {
 	// DeviceMemoryBytes bounds every client's memory where the limits of the devices differ: one number per device of Visible, in its order, separated by
 	// commas; 0 is no limit. PinnedMemoryBytes is 0 then. It is empty if all devices have one limit.
 	DeviceMemoryBytes string
+	// Namespaces are the limits of each claim on the daemon of a shared GPU, by name in ascending order. A daemon of MPS version 3 applies them instead of
+	// the limits above, which are the largest of all claims.
+	Namespaces []Namespace
+}
+
+// Namespace has the limits of one claim's clients on a daemon. A claim with several shares of a GPU has their sum.
+type Namespace struct {
+	// Name is unique on the daemon: lowercase letters, digits and underscores, at most 64 (NVIDIA Multi-Process Service, MPS v3 Interface).
+	Name string `json:"name"`
+	// ActiveThreadPercentage is at most 100. PinnedMemoryBytes bounds each client. 0 is no limit.
+	ActiveThreadPercentage int   `json:"activeThreadPercentage,omitempty"`
+	PinnedMemoryBytes      int64 `json:"pinnedMemoryBytes,omitempty"`
 }
 
 // DaemonFolders are the host folders through which clients reach a daemon.
 type DaemonFolders struct {
 	// Pipe holds the daemon's sockets, Shm the memory that it shares with its clients.
 	Pipe, Shm string
+	// Namespaces holds a folder with the socket of each namespace; empty if the daemon has none and all clients use Pipe.
+	Namespaces string
+}
+
+// of returns the folders for the containers of the claim, which reach only its own namespace.
+func (f DaemonFolders) of(claimUID string) DaemonFolders {
+	if f.Namespaces == "" {
+		return f
+	}
+	return DaemonFolders{Pipe: filepath.Join(f.Namespaces, namespaceName(claimUID)), Shm: f.Shm}
 }
 
 // Daemons runs MPS control daemons. Implementations are safe for concurrent use by several processes;
@@ -41,6 +64,8 @@ type DaemonFolders struct {
 type Daemons interface {
 	// Ensure starts the daemon, or updates a running one, and returns when clients can connect under these limits.
 	Ensure(ctx context.Context, d Daemon) (DaemonFolders, error)
+	// Narrow changes the configuration of the daemon to one without a released claim, and does not wait until it is in effect.
+	Narrow(ctx context.Context, d Daemon) error
 	// Release stops the daemon and returns when none of its processes exists. A missing one is no error.
 	Release(ctx context.Context, name string) error
 	// List returns the daemons of the node with Name, GPU and ClaimUID.
@@ -68,6 +93,7 @@ type noDaemons struct{}
 func (noDaemons) Ensure(context.Context, Daemon) (DaemonFolders, error) {
 	return DaemonFolders{}, fmt.Errorf("this node does not support MPS daemons: %w", gpu.ErrUnsupported)
 }
+func (noDaemons) Narrow(context.Context, Daemon) error   { return nil }
 func (noDaemons) Release(context.Context, string) error  { return nil }
 func (noDaemons) List(context.Context) ([]Daemon, error) { return nil, nil }
 func (noDaemons) Processes(string) ([]int, error)        { return nil, nil }
@@ -132,43 +158,88 @@ func (r Record) daemons() []string {
 	return names
 }
 
+// gpuOf returns the first GPU that the daemon serves for the claim; empty if it serves none.
+func (r Record) gpuOf(daemon string) string {
+	for i, w := range r.Wanted {
+		if r.daemonOf(i) == daemon {
+			return w.Use.GPU
+		}
+	}
+	return ""
+}
+
 // uses reports whether the daemon serves a device of the claim.
-func (r Record) uses(daemon string) bool { return slices.Contains(r.daemons(), daemon) }
+func (r Record) uses(daemon string) bool { return r.gpuOf(daemon) != "" }
 
 // servesActiveClaim reports whether the daemon serves a claim that is not being unprepared.
 func servesActiveClaim(records []Record, name string) bool {
 	return slices.ContainsFunc(activeRecords(records), func(r Record) bool { return r.uses(name) })
 }
 
-// daemon describes the claim's daemon of the name. Its limits are the largest of the claims that it serves; a claim without a limit removes it
-// for all, and the other claims' limits are only in the environment of their containers.
-func (x *execution) daemon(name string) Daemon {
+// daemon describes the daemon of the name as the claims of the records need it. Its limits are the largest of them; a claim without a limit removes it for
+// all, and the other claims' limits are those of their namespaces, or only in the environment of their containers (MPS version 2).
+func (x *execution) daemon(name string, records []Record) Daemon {
 	d := Daemon{Name: name}
 	memory := map[string]int64{} // by UUID
-	for i, w := range x.record.Wanted {
-		if x.record.daemonOf(i) != name {
-			continue
-		}
-		if w.Use.Shape == gpu.MPS {
-			d.GPU = w.Use.GPU
-		} else {
-			d.ClaimUID = x.record.UID
-		}
-		d.ActiveThreadPercentage, memory[x.uuid(w)] = w.limits()
-	}
-	for _, r := range append(activeRecords(x.view.others), x.record) {
+	first := true
+	for _, r := range records {
 		for i, w := range r.Wanted {
-			if r.daemonOf(i) == name {
-				percentage, bytes := w.limits()
-				d.ActiveThreadPercentage = looserLimit(d.ActiveThreadPercentage, percentage)
-				memory[x.uuid(w)] = looserLimit(memory[x.uuid(w)], bytes)
+			if r.daemonOf(i) != name {
+				continue
+			}
+			percentage, bytes := w.limits()
+			uuid := x.uuid(w)
+			if first {
+				d.ActiveThreadPercentage, first = percentage, false
+			}
+			if _, limited := memory[uuid]; !limited {
+				memory[uuid] = bytes
+			}
+			d.ActiveThreadPercentage = looserLimit(d.ActiveThreadPercentage, percentage)
+			memory[uuid] = looserLimit(memory[uuid], bytes)
+			if w.Use.Shape == gpu.MPS {
+				d.GPU = w.Use.GPU
+			} else {
+				d.ClaimUID = r.UID
 			}
 		}
+		if d.GPU != "" && r.uses(name) {
+			d.Namespaces = append(d.Namespaces, r.namespace(name))
+		}
 	}
+	slices.SortFunc(d.Namespaces, func(a, b Namespace) int { return strings.Compare(a.Name, b.Name) })
 	visible := slices.Sorted(maps.Keys(memory))
 	d.Visible = strings.Join(visible, ",")
 	d.limitMemory(visible, memory)
 	return d
+}
+
+// namespace returns the claim's limits on the daemon of a shared GPU.
+func (r Record) namespace(daemon string) Namespace {
+	n, first := Namespace{Name: namespaceName(r.UID)}, true
+	for i, w := range r.Wanted {
+		if r.daemonOf(i) != daemon {
+			continue
+		}
+		percentage, bytes := w.limits()
+		if first {
+			n.ActiveThreadPercentage, n.PinnedMemoryBytes, first = percentage, bytes, false
+			continue
+		}
+		n.ActiveThreadPercentage = min(sumOfLimits(n.ActiveThreadPercentage, percentage), 100)
+		n.PinnedMemoryBytes = sumOfLimits(n.PinnedMemoryBytes, bytes)
+	}
+	return n
+}
+
+// namespaceName returns the name of a claim's namespace.
+func namespaceName(claimUID string) string {
+	return "c_" + strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
+			return r
+		}
+		return -1
+	}, strings.ToLower(claimUID))
 }
 
 // uuid returns the UUID of a device that a daemon serves.
@@ -192,6 +263,14 @@ func (d *Daemon) limitMemory(visible []string, memory map[string]int64) {
 	for _, bytes := range memory {
 		d.PinnedMemoryBytes = bytes
 	}
+}
+
+// sumOfLimits adds limits; 0 is no limit.
+func sumOfLimits[T int | int64](a, b T) T {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return a + b
 }
 
 // looserLimit returns the larger limit; 0 is no limit.

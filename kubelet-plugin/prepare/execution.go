@@ -53,6 +53,7 @@ var stepFuncs = [...]func(*execution, context.Context, Step) error{
 	RecordPrepared:    (*execution).recordPrepared,
 	RecordUnpreparing: (*execution).recordUnpreparing,
 	RemoveSpec:        (*execution).removeSpec,
+	NarrowDaemon:      (*execution).narrowDaemon,
 	ReleaseDaemon:     (*execution).releaseDaemon,
 	UnbindPassthrough: (*execution).unbindPassthrough,
 	DestroyInstance:   (*execution).destroyInstance,
@@ -235,7 +236,7 @@ func (x *execution) prepared(i int) Prepared {
 	}
 	p.GPU.Instances = nil
 	if name := x.record.daemonOf(i); name != "" {
-		p.Daemon = &Client{Name: name, Folders: x.clients[name]}
+		p.Daemon = &Client{Name: name, Folders: x.clients[name].of(x.record.UID)}
 		p.Daemon.ActiveThreadPercentage, p.Daemon.PinnedMemoryBytes = w.limits()
 	}
 	return p

@@ -37,6 +37,9 @@ func (f *fleet) call(call string, do func() error) error {
 // Ensure implements Daemons.
 func (f *fleet) Ensure(_ context.Context, d Daemon) (DaemonFolders, error) {
 	folders := DaemonFolders{Pipe: "/run/" + d.Name + "/pipe", Shm: "/run/" + d.Name + "/shm"}
+	if len(d.Namespaces) > 0 {
+		folders.Namespaces = folders.Pipe + "/claims"
+	}
 	return folders, f.call("ensure "+d.Name, func() error {
 		for uuid := range strings.SplitSeq(d.Visible, ",") {
 			if err := f.admit(d, uuid); err != nil {
@@ -72,6 +75,16 @@ func (f *fleet) admit(d Daemon, uuid string) error {
 	}
 	f.m.sin("daemon %s for %q, which is not there", d.Name, uuid)
 	return gpu.ErrLost
+}
+
+// Narrow implements Daemons.
+func (f *fleet) Narrow(_ context.Context, d Daemon) error {
+	return f.call("narrow "+d.Name, func() error {
+		if there, known := f.daemons[d.Name]; known {
+			there.Daemon = d
+		}
+		return nil
+	})
 }
 
 // Release implements Daemons.

@@ -111,11 +111,19 @@ func (x *execution) setComputeMode(ctx context.Context, s Step) error {
 }
 
 func (x *execution) ensureDaemon(ctx context.Context, s Step) error {
-	folders, err := x.Daemons.Ensure(ctx, x.daemon(s.Daemon))
+	folders, err := x.Daemons.Ensure(ctx, x.daemon(s.Daemon, append(activeRecords(x.view.others), x.record)))
 	if err != nil {
 		return &DaemonFailed{Name: s.Daemon, Cause: err}
 	}
 	x.clients[s.Daemon] = folders
+	return nil
+}
+
+// narrowDaemon removes the claim from the configuration of a daemon that serves others.
+func (x *execution) narrowDaemon(ctx context.Context, s Step) error {
+	if err := x.Daemons.Narrow(ctx, x.daemon(s.Daemon, activeRecords(x.view.others))); err != nil {
+		return fmt.Errorf("remove the claim from MPS daemon %s: %w", s.Daemon, err)
+	}
 	return nil
 }
 

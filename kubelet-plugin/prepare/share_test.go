@@ -99,37 +99,50 @@ func TestSharesAreCounted(t *testing.T) {
 	clean(t, w)
 }
 
-// TestDaemonBounds follows the limits of a shared daemon as claims come: it bounds every client to the
-// largest limit, and to none when one claim has none.
+// TestDaemonBounds follows the limits of a shared daemon as claims come and go: it bounds every client to the largest limit, and to none when one claim has
+// none. The namespace of each claim has the claim's limits.
 func TestDaemonBounds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	p := w.process(t, nil)
 	name := "mps-" + w.node.GPUs[0].Name()
+	daemon := func(percentage int, memory int64, namespaces ...Namespace) Daemon {
+		return Daemon{
+			Name: name, GPU: w.node.GPUs[0].Name(), Visible: w.node.GPUs[0].UUID,
+			ActiveThreadPercentage: percentage, PinnedMemoryBytes: memory, Namespaces: namespaces,
+		}
+	}
+	a, b, c := Namespace{"c_uida", 25, 10 << 30}, Namespace{"c_uidb", 20, 20 << 30}, Namespace{"c_uidc", 0, 5 << 30}
+	two := Namespace{"c_uidd", 15, 5 << 30}
+	another := w.share(0, gpu.MPS, 3, 10)
+	another.ShareID = "another"
 	for _, step := range []struct {
 		claim      Claim
 		percentage int
 		memory     int64
+		namespaces []Namespace
 	}{
-		{claim("a", w.share(0, gpu.MPS, 10, 25)), 25, 10 << 30},
-		{claim("b", w.share(0, gpu.MPS, 20, 20)), 25, 20 << 30},
-		{claim("c", w.share(0, gpu.MPS, 5, 0)), 0, 20 << 30},
+		{claim("a", w.share(0, gpu.MPS, 10, 25)), 25, 10 << 30, []Namespace{a}},
+		{claim("b", w.share(0, gpu.MPS, 20, 20)), 25, 20 << 30, []Namespace{a, b}},
+		{claim("c", w.share(0, gpu.MPS, 5, 0)), 0, 20 << 30, []Namespace{a, b, c}},
 	} {
 		answers := mustPrepare(t, p, step.claim)
 		got := w.fleet.daemons[name].Daemon
-		want := Daemon{
-			Name: name, GPU: w.node.GPUs[0].Name(), Visible: w.node.GPUs[0].UUID,
-			ActiveThreadPercentage: step.percentage, PinnedMemoryBytes: step.memory,
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(daemon(step.percentage, step.memory, step.namespaces...), got); diff != "" {
 			t.Errorf("claim %s: daemon (-want +got):\n%s", step.claim.Ref, diff)
 		}
 		share := step.claim.Wanted[0].Use.Share
-		client := Client{Name: name, Folders: DaemonFolders{Pipe: "/run/" + name + "/pipe", Shm: "/run/" + name + "/shm"},
+		client := Client{Name: name, Folders: DaemonFolders{Pipe: "/run/" + name + "/pipe/claims/c_uid" + step.claim.Name, Shm: "/run/" + name + "/shm"},
 			ActiveThreadPercentage: share.Compute, PinnedMemoryBytes: int64(share.MemoryBytes)}
 		if diff := cmp.Diff(&client, answers[0].Daemon); diff != "" {
 			t.Errorf("claim %s: client (-want +got):\n%s", step.claim.Ref, diff)
 		}
+	}
+	mustUnprepare(t, p, claim("b"))
+	mustUnprepare(t, p, claim("c"))
+	mustPrepare(t, p, claim("d", w.share(0, gpu.MPS, 2, 5), another))
+	if diff := cmp.Diff(daemon(25, 10<<30, a, two), w.fleet.daemons[name].Daemon); diff != "" {
+		t.Errorf("after two claims ended, with two shares of another: daemon (-want +got):\n%s", diff)
 	}
 }
 

@@ -38,6 +38,8 @@ const (
 	RecordUnpreparing
 	// RemoveSpec removes the claim's CDI spec.
 	RemoveSpec
+	// NarrowDaemon removes the claim from an MPS daemon that serves others.
+	NarrowDaemon
 	// ReleaseDaemon stops an MPS daemon that serves no other claim.
 	ReleaseDaemon
 	// UnbindPassthrough unbinds a GPU from vfio-pci.
@@ -64,6 +66,7 @@ var kindNames = [...]string{
 	RecordPrepared:    "record-prepared",
 	RecordUnpreparing: "record-unpreparing",
 	RemoveSpec:        "remove-spec",
+	NarrowDaemon:      "narrow-daemon",
 	ReleaseDaemon:     "release-daemon",
 	UnbindPassthrough: "unbind-vfio",
 	DestroyInstance:   "destroy-instance",
@@ -92,7 +95,7 @@ type Step struct {
 	Interval string
 	// Compute is set in SetComputeMode.
 	Compute gpu.ComputeMode
-	// Daemon is the daemon's name in EnsureDaemon and ReleaseDaemon.
+	// Daemon is the daemon's name in EnsureDaemon, NarrowDaemon and ReleaseDaemon.
 	Daemon string
 }
 

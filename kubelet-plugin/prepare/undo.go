@@ -16,8 +16,11 @@ func planUndo(r Record, v view) ([]Step, error) {
 	}
 	steps = append(steps, Step{Kind: RemoveSpec})
 	for _, name := range r.daemons() {
-		if !servesActiveClaim(v.others, name) {
+		switch {
+		case !servesActiveClaim(v.others, name):
 			steps = append(steps, Step{Kind: ReleaseDaemon, Daemon: name})
+		case v.on(r.gpuOf(name)).unread == nil:
+			steps = append(steps, Step{Kind: NarrowDaemon, Daemon: name})
 		}
 	}
 	for _, g := range v.gpus {

@@ -398,6 +398,11 @@ func (w *world) shared(records []Record) []string {
 		if d.alive && !slices.ContainsFunc(records, func(r Record) bool { return r.uses(name) }) && !w.damagedUses(name) {
 			faults = append(faults, "daemon "+name+": runs without claims")
 		}
+		for _, n := range d.Namespaces {
+			if d.alive && !slices.ContainsFunc(records, func(r Record) bool { return r.uses(name) && r.namespace(name) == n }) && !w.damagedUses(name) {
+				faults = append(faults, fmt.Sprintf("daemon %s: namespace %v without a claim", name, n))
+			}
+		}
 	}
 	return faults
 }
@@ -470,6 +475,8 @@ func (w *world) served(r Record, i int) []string {
 		return []string{fmt.Sprintf("claim %s: spec of %s has daemon %v", r.Ref, want.Device, spec.Daemon)}
 	case spec.Daemon.ActiveThreadPercentage != percentage || spec.Daemon.PinnedMemoryBytes != memory:
 		return []string{fmt.Sprintf("claim %s: spec of %s has limits %v", r.Ref, want.Device, spec.Daemon)}
+	case want.Use.Shape == gpu.MPS && (!slices.Contains(d.Namespaces, r.namespace(name)) || !strings.HasSuffix(spec.Daemon.Folders.Pipe, "/"+namespaceName(r.UID))):
+		return []string{fmt.Sprintf("claim %s: daemon %s has the namespaces %v, its containers use %s", r.Ref, name, d.Namespaces, spec.Daemon.Folders.Pipe)}
 	case want.Use.Shape == gpu.MIG && !strings.Contains(d.Visible, spec.Instance.UUID), want.Use.Shape != gpu.MIG && !strings.Contains(d.Visible, uuid):
 		return []string{fmt.Sprintf("claim %s: daemon %s serves %s", r.Ref, name, d.Visible)}
 	case looserLimit(d.ActiveThreadPercentage, percentage) != d.ActiveThreadPercentage || looserLimit(d.memoryOf(want, spec), memory) != d.memoryOf(want, spec):

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -73,6 +74,8 @@ func (l *limits) run(controllers string, devices []*drapb.Device, verbs ...strin
 	spec.Process.Env = []string{"PATH=/", "NVIDIA_GPU_MEMORY_LIMIT=80000", "FAKE_NVML_CGROUP=/"}
 	spec.Hooks = &oci.Hooks{CreateRuntime: []oci.Hook{{Path: l.mirror, Args: []string{"fakegpu", "group", "--dir=" + l.machine(), "--controllers=" + controllers}}}}
 	l.must(runc.Inject(&spec, l.cdi(), ids...))
+	// MPS daemons of this test are no pods: they have the shared memory of the host, and not that of the claim's mount.
+	spec.Mounts = append(spec.Mounts, oci.Mount{Destination: "/dev/shm", Source: "/dev/shm", Type: "bind", Options: []string{"rbind", "rw"}})
 	result, err := l.stage.Run(l.t.Context(), spec, append([]string{"/program", "libcuda.so.1"}, verbs...)...)
 	l.must(err)
 	lines := strings.Split(strings.TrimSpace(result.Output), "\n")
@@ -154,9 +157,9 @@ func TestMemoryEnforcedIsPublished(t *testing.T) {
 		for _, d := range p.devices {
 			enforced, has := d.Attributes[wire.MemoryEnforced]
 			switch {
-			case has != strings.HasSuffix(d.Name, "-timeshare"):
+			case has != (strings.HasSuffix(d.Name, "-timeshare") || strings.HasSuffix(d.Name, "-mps")):
 				return fmt.Errorf("%s has the attribute: %t", d.Name, has)
-			case has && *enforced.StringValue != "hard":
+			case has && (*enforced.StringValue == "hard") != strings.HasSuffix(d.Name, "-timeshare"): // the backend is misc
 				return fmt.Errorf("%s: %s", d.Name, *enforced.StringValue)
 			}
 		}
@@ -169,4 +172,45 @@ func TestMemoryEnforcedIsPublished(t *testing.T) {
 	l.publishes("no shares without limits", func(p published) error { return errors.Join(hard(p), devices(l.offered()-len(l.hardware.GPUs))(p)) })
 	l.must(fakegpu.SetDriverVersion(t.Context(), l.machine(), "580.65.06"))
 	l.publishes("no shares with an older driver", devices(l.offered()-2*len(l.hardware.GPUs)))
+}
+
+// The containers of MPS shares have the limits of their own claim: the multiprocessors by the namespace of the daemon, the memory by their control group. They
+// reach only the socket of their claim, and their environment changes nothing.
+func TestMPSSharesAreLimited(t *testing.T) {
+	l := newLimits(t, fakegpu.Dmem)
+	daemons, err := l.host.RunDaemons(context.Background(), shared.product)
+	l.must(err)
+	defer daemons.Stop()
+	claim := func(name, memory, compute string) *drapb.Claim {
+		return l.claim(name, []gpu.Device{l.shapeOf(0, gpu.MPS)}, takes(memory, compute))
+	}
+	const controllers = "misc,dmem"
+	released := claim("small", "4Gi", "25")
+	small, large := l.kubelet.mustPrepare(released), l.kubelet.mustPrepare(claim("large", "20Gi", "50"))
+	for what, test := range map[string]struct {
+		devices []*drapb.Device
+		verb    string
+		want    string
+	}{
+		"small":             {small, "share", "32 multiprocessors, 3840 MiB free"},
+		"its memory":        {small, "memory", "3840 of 4096 MiB"},
+		"all of it":         {small, "allocate=3840", "allocated"},
+		"more":              {small, "allocate=3841", oom},
+		"large":             {large, "share", "66 multiprocessors, 20224 MiB free"},
+		"small, once again": {small, "share", "32 multiprocessors, 3840 MiB free"},
+	} {
+		if got := l.run(controllers, test.devices, test.verb); got != test.want {
+			t.Errorf("%s: %q, want %q", what, got, test.want)
+		}
+	}
+	l.kubelet.mustUnprepare(released)
+	l.eventually("the namespace of the released claim is removed", func(context.Context) error {
+		if folders := l.files(l.host.MPS(), "*/pipe/claims/*"); len(folders) != 1 {
+			return fmt.Errorf("folders %q", folders)
+		}
+		return nil
+	})
+	if got := l.run(controllers, large, "share"); got != "66 multiprocessors, 20224 MiB free" {
+		t.Errorf("the other claim: %q", got)
+	}
 }
