@@ -157,11 +157,71 @@ supervised() {
 	kill $supervisor; wait $supervisor; echo "[status $?]" >>results/supervisor.txt
 	cat supervised/daemon/state.json >>results/supervisor-state.json
 }
+# words LINE... runs the program with the words of each line, and writes the answers to one file.
+words() {
+	for line; do
+		# shellcheck disable=SC2086
+		step answer 30 nvidia-cuda-mps-control $line
+		{ printf '> %s\n' "$line"; cat results/answer results/answer.err 2>/dev/null; tail -n 1 results/steps.tsv; } >>results/mps-v3-words.txt
+	done
+}
+# namespaced NAME NAMESPACE VERB runs a CUDA program as client of a namespace.
+namespaced() { CUDA_MPS_PIPE_DIRECTORY=$CUDA_MPS_PIPE_DIRECTORY/$2 step "mps-v3-client-$1.txt" 30 cudaclient libcuda.so.1 "$3"; }
+# version3 starts a daemon of MPS version 3.
+version3() {
+	nvidia-cuda-mps-control -f -m >>results/mps-v3-daemon.txt 2>&1 &
+	daemon=$!
+	step mps-v3-started.txt 10 sh -c 'until [ -S "$CUDA_MPS_PIPE_DIRECTORY/control" ] || ! kill -0 "$1" 2>/dev/null; do sleep .05; done' sh $daemon
+	words "server create gpu --uid=0 --allowed-devices=$uuid" 'namespace create c_1 --server=gpu'
+	ls -lRai "$CUDA_MPS_PIPE_DIRECTORY" >>results/mps-v3-folders.txt 2>&1
+}
+# namespaces has what Tessera relies on in MPS version 3 and NVIDIA's pages do not state: the forms of answers, the folders, and what outlives the daemon.
+namespaces() {
+	uuid=$(nvidia-smi --query-gpu=uuid --format=csv,noheader -i 0)
+	CUDA_MPS_PIPE_DIRECTORY=$here/mps-v3/pipe CUDA_MPS_LOG_DIRECTORY=$here/mps-v3/log CUDA_MPS_PROTOCOL_VERSION=3
+	export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY CUDA_MPS_PROTOCOL_VERSION
+	mkdir -p "$CUDA_MPS_PIPE_DIRECTORY/claims/c_1" "$CUDA_MPS_LOG_DIRECTORY"
+	version3
+	words 'server list' 'server list --format=csv' 'server get gpu status' 'namespace list --server=gpu' 'namespace list --server=gpu --format=csv' \
+		'namespace set c_1 --server=gpu --active-thread-percentage=25 --pinned-memory-limit=1536M' 'namespace list --server=gpu --format=csv' \
+		'namespace get c_1 gpu pinned-memory-limit' 'namespace get c_1 gpu active-thread-percentage' 'namespace get c_1 gpu pipe-directory' \
+		'server set gpu --active-thread-percentage=1 --pinned-memory-limit=1M' 'namespace create c_1 --server=gpu' 'namespace create C-1 --server=gpu' \
+		'server create lost --uid=0 --allowed-devices=GPU-00000000-0000-0000-0000-000000000000' 'server list --format=csv' 'nonsense' 'feature describe'
+	namespaced memory gpu/c_1 memory
+	namespaced share gpu/c_1 share
+	namespaced 1G gpu/c_1 allocate=1024
+	namespaced 2G gpu/c_1 allocate=2048
+	namespaced default gpu/default memory
+	namespaced stray . memory
+	CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100 namespaced own-percentage gpu/c_1 share
+	CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=7=1G namespaced unseen-gpu gpu/c_1 allocate=2048
+	ln "$CUDA_MPS_PIPE_DIRECTORY/gpu/c_1/control" "$CUDA_MPS_PIPE_DIRECTORY/claims/c_1/control"
+	namespaced hard-link claims/c_1 share
+	mkfifo held-v3
+	CUDA_MPS_PIPE_DIRECTORY=$CUDA_MPS_PIPE_DIRECTORY/claims/c_1 cudaclient libcuda.so.1 hold <held-v3 >results/mps-v3-held.txt 2>&1 &
+	client=$!
+	exec 9>held-v3
+	step mps-v3-holding.txt 20 sh -c 'until grep -q holding results/mps-v3-held.txt || ! kill -0 "$1" 2>/dev/null; do sleep .05; done' sh $client
+	words 'client list --all --format=csv' 'namespace delete c_1 --server=gpu' 'namespace list --server=gpu --format=csv'
+	exec 9>&-
+	wait $client; echo "[status $?]" >>results/mps-v3-held.txt
+	kill -9 $daemon; wait $daemon
+	version3 # the folders of before are there
+	words '--quit'
+	wait $daemon; echo "[status $?]" >>results/mps-v3-daemon.txt
+	unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY CUDA_MPS_PROTOCOL_VERSION
+}
 step mps-help.txt 10 nvidia-cuda-mps-control -h
+step mps-v3-help.txt 10 nvidia-cuda-mps-control -p 3 -h
 step mps-none.txt 10 sh -c 'echo get_server_list | nvidia-cuda-mps-control; echo "[status $?]"'
 daemon foreground -f
 daemon multiuser -f -multiuser-server
 supervised
+grep -q namespace results/mps-v3-help.txt && namespaces
+
+# --- limits of GPU memory by control group: queries only
+step limits.txt 30 sh -c 'stat -fc %T /sys/fs/cgroup; own=$(sed -n s/^0:://p /proc/self/cgroup); cat /sys/fs/cgroup/cgroup.controllers /sys/fs/cgroup/dmem.capacity "/sys/fs/cgroup$own/cgroup.controllers"
+	ls "/sys/fs/cgroup$own"; nvidia-smi memory-limits -h; for group in /sys/fs/cgroup "/sys/fs/cgroup$own" /nonexistent; do nvidia-smi memory-limits --get -n "$group" -i 0; echo "[status $?]"; done'
 
 # --- a claim, from the agent's program to a container that has only what its CDI spec names
 # shellcheck disable=SC2086
