@@ -94,7 +94,7 @@ func TestLimitedGroup(t *testing.T) {
 		if got := l.run(folder, "allocate=600"); got != "allocated" {
 			l.t.Errorf("after its end: %q", got)
 		}
-		if got := l.run(other, "memory"); got != "81559 of 81559 MiB" {
+		if got := l.run(other, "memory"); got != "81079 of 81079 MiB" {
 			l.t.Errorf("another group: %q", got)
 		}
 		if got := l.run(folder, "allocate=100", "memory"); got != "668 of 1024 MiB" {
@@ -111,7 +111,7 @@ func TestLimitOfAGroupAbove(t *testing.T) {
 		if got := l.run(below, "allocate=2000"); got != outOfMemory {
 			l.t.Errorf("%q", got)
 		}
-		if got := l.run(below, "memory"); got != "81559 of 81559 MiB" {
+		if got := l.run(below, "memory"); got != "81079 of 81079 MiB" {
 			l.t.Errorf("%q", got)
 		}
 		succeed(l.t, "clear", l.device.SetMemoryLimits_v1(below, 0, nvml.DEVICE_MEMORY_LIMIT_MAX))

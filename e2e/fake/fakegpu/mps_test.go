@@ -459,7 +459,7 @@ func TestComputeModes(t *testing.T) {
 
 	d := m.start(t, nil, nil)
 	first := d.hold(t, 16)
-	expectShare("exclusive, a second client", "1 devices, 15343 MiB, 40 SMs, then 2")
+	expectShare("exclusive, a second client", "1 devices, 14893 MiB, 40 SMs, then 2")
 	expectShare("exclusive, around the daemon", busy, direct...)
 	first.kill()
 	d.send(t, "quit")

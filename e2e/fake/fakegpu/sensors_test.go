@@ -176,7 +176,7 @@ func compareProcesses(t *testing.T, d nvml.Device, used uint64, want []nvml.Proc
 	succeed(t, "GetMemoryInfo", ret)
 	versioned, ret := d.GetMemoryInfo_v2()
 	succeed(t, "GetMemoryInfo_v2", ret)
-	if plain.Used != used || versioned.Used != used || plain.Free != plain.Total-used {
+	if plain.Used != used+versioned.Reserved || versioned.Used != used || plain.Free != plain.Total-plain.Used {
 		t.Errorf("memory %+v, %+v, want %d used", plain, versioned, used)
 	}
 }

@@ -34,9 +34,9 @@ static void on_off(char *text, nvmlReturn_t code, unsigned value)
 
 static void field_memory(nvmlDevice_t device, const char *field, char *text)
 {
-	nvmlMemory_t memory;
+	nvmlMemory_v2_t memory = {.version = nvmlMemory_v2};
 
-	check(nv.nvmlDeviceGetMemoryInfo(device, &memory), "Failed to get the memory");
+	check(nv.nvmlDeviceGetMemoryInfo_v2(device, &memory), "Failed to get the memory");
 	unsigned long long value = !strcmp(field, "memory.total") ? memory.total : !strcmp(field, "memory.free") ? memory.free : memory.used;
 	snprintf(text, TEXT, "%llu MiB", value >> 20);
 }

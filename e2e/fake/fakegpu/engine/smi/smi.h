@@ -14,7 +14,7 @@
 	X(nvmlDeviceGetHandleByPciBusId_v2) X(nvmlDeviceGetIndex) X(nvmlDeviceGetName) X(nvmlDeviceGetUUID)    \
 	X(nvmlDeviceGetSerial) X(nvmlDeviceGetMinorNumber) X(nvmlDeviceGetPciInfo_v3) X(nvmlDeviceGetBrand)    \
 	X(nvmlDeviceSetPersistenceMode)                                                                        \
-	X(nvmlDeviceGetMemoryInfo) X(nvmlDeviceGetCudaComputeCapability) X(nvmlDeviceGetPersistenceMode)       \
+	X(nvmlDeviceGetMemoryInfo_v2) X(nvmlDeviceGetCudaComputeCapability) X(nvmlDeviceGetPersistenceMode)       \
 	X(nvmlDeviceGetComputeMode) X(nvmlDeviceSetComputeMode) X(nvmlDeviceGetEccMode) X(nvmlDeviceGetMigMode) X(nvmlDeviceSetMigMode)    \
 	X(nvmlDeviceGetMigDeviceHandleByIndex) X(nvmlDeviceGetGpuInstanceId) X(nvmlDeviceGetComputeInstanceId) \
 	X(nvmlDeviceGetMaxMigDeviceCount) X(nvmlDeviceGetGpuInstanceProfileInfoV)                              \
