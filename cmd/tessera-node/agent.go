@@ -45,6 +45,8 @@ const (
 	hooksFolder     = "hooks"
 	healthFolder    = "health"
 	limitsFolder    = "limits"
+	// containersFolder is below limitsFolder.
+	containersFolder = "containers"
 )
 
 // withoutPod is the instance name of an agent that runs outside of a pod, of which there is one at most.
@@ -97,10 +99,6 @@ type agent struct {
 // assemble creates the components and connects them. Once it has joined the node's agents, an older agent on the same node
 // stops leading.
 func assemble(ctx context.Context, c config, client clients) (_ *agent, err error) {
-	options, err := publish.Options(c.NodeConfigSpec)
-	if err != nil {
-		return nil, err
-	}
 	boot, err := bootid.Read(c.Roots.Proc)
 	if err != nil {
 		return nil, err
@@ -113,11 +111,10 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	if err != nil {
 		return nil, err
 	}
-	claims, err := records.List()
+	options, err := publishOptions(c, records)
 	if err != nil {
 		return nil, err
 	}
-	options.Allocated = prepare.SharedMemory(claims)
 	nodes := c.nodes()
 	a := &agent{
 		hardware: c.hardware(nodes.Ensure), daemons: c.daemons(client), reconcileNow: make(chan struct{}, 1), monitoring: c.monitoring(), liveness: newLiveness(),
@@ -161,9 +158,20 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	registerMetrics(ctx, registry, a, records, options)
 	registry.MustRegister(exporter.New(ctx, exporter.Config{
 		Node: c.node, Hardware: a.hardware, Inventory: a.inventory, Records: records,
-		Pods: exporter.Kubelet{Socket: c.podResources, Driver: c.DriverName}, Leads: a.instance.Leads,
+		Pods: exporter.Kubelet{Socket: c.podResources, Driver: c.DriverName}, Leads: a.instance.Leads, Limits: a.usages(),
 	}))
 	return a, nil
+}
+
+// publishOptions returns what the node publishes, with at least the memory that claims already have.
+func publishOptions(c config, records *checkpoint.Store) (wire.Options, error) {
+	options, err := publish.Options(c.NodeConfigSpec)
+	if err != nil {
+		return wire.Options{}, err
+	}
+	claims, err := records.List()
+	options.Allocated = prepare.SharedMemory(claims)
+	return options, err
 }
 
 // newLimiter returns the server that limits the GPU memory of containers; nil on a node for virtual machines.
@@ -173,9 +181,17 @@ func (a *agent) newLimiter(c config, records *checkpoint.Store) *limiter.Server 
 		return nil
 	}
 	return limiter.New(limiter.Config{
-		Sockets: c.limits(), Name: cmp.Or(c.podUID, withoutPod), Hierarchy: c.cgroups(),
+		Sockets: c.limits(), Name: cmp.Or(c.podUID, withoutPod), Hierarchy: c.cgroups(), Containers: filepath.Join(c.limits(), containersFolder),
 		Records: records, Inventory: a.inventory, Driver: driver, Failed: a.status.MemoryLimitFailed,
 	})
+}
+
+// usages returns the source of metrics of limited containers; nil on a node for virtual machines.
+func (a *agent) usages() exporter.Limits {
+	if a.limiter == nil {
+		return nil
+	}
+	return a.limiter
 }
 
 // limitMemory serves the hooks of containers whose GPU memory is limited.

@@ -89,6 +89,21 @@ func (s *Session) LimitMemory(ctx context.Context, gpuName, folder string, bytes
 	return nil
 }
 
+// MemoryLimit returns the limit in bytes of the control group on the GPU, gpu.NoMemoryLimit if it has none, and what its processes have allocated.
+func (s *Session) MemoryLimit(ctx context.Context, gpuName, folder string) (limit, used uint64, err error) {
+	limits, err := withGPU(ctx, s, gpuName, func(f *gpuInfo) (nvml.MemoryLimits_v1, error) {
+		limits, code := f.handle.GetMemoryLimits_v1(folder)
+		if code == nvml.ERROR_NOT_FOUND {
+			return nvml.MemoryLimits_v1{HardLimit: gpu.NoMemoryLimit}, nil
+		}
+		return limits, newCallError("nvmlDeviceGetMemoryLimits_v1", code)
+	})
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the memory limit of %s on %s: %w", folder, gpuName, err)
+	}
+	return limits.HardLimit, limits.CurrentUsed, nil
+}
+
 // readBack returns an error unless the limit is in effect: with dmem, a change that the kernel ignores succeeds (kernel/cgroup/dmem.c).
 func readBack(d nvml.Device, folder string, bytes uint64) error {
 	limits, code := d.GetMemoryLimits_v1(folder)

@@ -50,6 +50,26 @@ func (e *Exporter) collectInventory(s sink, node gpu.Node, c card) {
 	}
 }
 
+// collectLimits sends the limits of containers and what they have allocated.
+func (e *Exporter) collectLimits(s sink, node gpu.Node) {
+	usages := e.limits.get()
+	e.countError(ofLimits, "", usages.err)
+	for _, u := range usages.value {
+		g, err := node.Find(u.GPU)
+		if err != nil {
+			continue // it was removed just now
+		}
+		labels := func() []string {
+			return []string{u.GPU, g.UUID, g.Product, u.Namespace, u.Pod, u.Container, u.Claim.Name}
+		}
+		s.gauge(e.descs.limit, float64(u.LimitBytes), labels()...)
+		s.gauge(e.descs.used, float64(u.UsedBytes), labels()...)
+		if u.Refused != nil {
+			s.put(e.descs.refused, prometheus.CounterValue, float64(*u.Refused), labels()...)
+		}
+	}
+}
+
 // collectClaims sends the users of a device and the resources that they were allocated.
 func (e *Exporter) collectClaims(s sink, c card, d device) {
 	type owner struct{ namespace, claim string }

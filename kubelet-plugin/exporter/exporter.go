@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/limiter"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -34,6 +35,12 @@ type Pods interface {
 	Containers(ctx context.Context) ([]Container, error)
 }
 
+// Limits reads what containers with a limit of GPU memory have allocated.
+type Limits interface {
+	// Usages may hang. Containers that cannot be read are left out and reported in the error.
+	Usages(ctx context.Context) ([]limiter.Usage, error)
+}
+
 // Config has the dependencies and settings of an Exporter. Fields without a default are required.
 type Config struct {
 	// Node is the name of the Kubernetes node.
@@ -42,6 +49,8 @@ type Config struct {
 	Inventory Inventory
 	Records   Records
 	Pods      Pods
+	// Limits is nil on a node whose driver is not NVIDIA's.
+	Limits Limits
 	// Leads reports whether this agent leads: only the leading agent exports metrics of devices, so that sums stay correct during an upgrade.
 	Leads func() bool
 	// MaxAge is how long a reading is used for further scrapes; 1 s by default.
@@ -56,6 +65,7 @@ type Exporter struct {
 	config    Config
 	measure   func(gpuName string) func() (gpu.Measurement, error)
 	pods      cachedQuery[[]Container]
+	limits    cachedQuery[[]limiter.Usage]
 	measured  []measured
 	descs     inventoryDescs
 	failures  *prometheus.CounterVec
@@ -73,6 +83,7 @@ const (
 	ofHardware = "hardware"
 	ofKubelet  = "kubelet"
 	ofRecords  = "records"
+	ofLimits   = "limits"
 )
 
 // New returns an exporter. Its queries are canceled with ctx.
@@ -87,7 +98,7 @@ func New(ctx context.Context, c Config) *Exporter {
 	e := &Exporter{
 		config: c, measured: d.measured(), descs: d.inventoryDescs(), readings: map[string]*cachedQuery[gpu.Measurement]{},
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tessera_exporter_errors_total", Help: "Failed or timed out reads of a GPU, of kubelet's list of pods or of the claim records.",
+			Name: "tessera_exporter_errors_total", Help: "Failed or timed out reads of a GPU, of kubelet's list of pods, of the claim records or of the limits of containers.",
 			ConstLabels: prometheus.Labels{"node": c.Node},
 		}, []string{"source", "gpu", "reason"}),
 		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -107,7 +118,13 @@ func New(ctx context.Context, c Config) *Exporter {
 		defer cancel()
 		return c.Pods.Containers(limited)
 	}}
-	for _, source := range []string{ofKubelet, ofRecords} {
+	e.limits = cachedQuery[[]limiter.Usage]{maxAge: c.MaxAge, timeout: c.Timeout, query: func() ([]limiter.Usage, error) {
+		if c.Limits == nil {
+			return nil, nil
+		}
+		return c.Limits.Usages(ctx)
+	}}
+	for _, source := range []string{ofKubelet, ofRecords, ofLimits} {
 		e.failures.WithLabelValues(source, "", errorReason(nil))
 	}
 	return e
@@ -120,7 +137,7 @@ func (e *Exporter) Describe(out chan<- *prometheus.Desc) {
 		out <- m.part
 	}
 	f := e.descs
-	for _, desc := range []*prometheus.Desc{f.info, f.up, f.held, f.health, f.claims, f.slices, f.room, f.promised, f.pod, f.mappingAge} {
+	for _, desc := range []*prometheus.Desc{f.info, f.up, f.held, f.health, f.claims, f.slices, f.room, f.promised, f.pod, f.mappingAge, f.limit, f.used, f.refused} {
 		out <- desc
 	}
 	e.failures.Describe(out)
@@ -146,6 +163,7 @@ func (e *Exporter) collect(s sink) {
 	if !pods.at.IsZero() {
 		s.gauge(e.descs.mappingAge, time.Since(pods.at).Seconds())
 	}
+	e.collectLimits(s, node)
 	for _, c := range cards(node, allocationsOf(records, pods.value)) {
 		e.collectInventory(s, node, c)
 		reading := readings[c.gpu]

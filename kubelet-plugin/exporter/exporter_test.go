@@ -15,6 +15,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/limiter"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -29,7 +30,10 @@ type scene struct {
 	errs     map[string]error
 	hangs    map[string]bool
 	follows  bool
+	usages   []limiter.Usage
 }
+
+func (s *scene) Usages(context.Context) ([]limiter.Usage, error) { return s.usages, nil }
 
 func (s *scene) Node() gpu.Node                                  { return s.node }
 func (s *scene) List() ([]prepare.Record, error)                 { return s.records, nil }
@@ -88,7 +92,7 @@ func newScene(t *testing.T) *scene {
 // exporter returns an exporter of the scene, whose registry checks the series against Describe.
 func (s *scene) exporter(ctx context.Context) *prometheus.Registry {
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(New(ctx, Config{Node: "n", Hardware: s, Inventory: s, Records: s, Pods: s, Leads: func() bool { return !s.follows }}))
+	registry.MustRegister(New(ctx, Config{Node: "n", Hardware: s, Inventory: s, Records: s, Pods: s, Limits: s, Leads: func() bool { return !s.follows }}))
 	return registry
 }
 
@@ -159,7 +163,7 @@ tessera_gpu_up{gpu="GPU1",node="n",product="PRODUCT",uuid="UUID1"} %d
 `
 
 const errorText = `
-# HELP tessera_exporter_errors_total Failed or timed out reads of a GPU, of kubelet's list of pods or of the claim records.
+# HELP tessera_exporter_errors_total Failed or timed out reads of a GPU, of kubelet's list of pods, of the claim records or of the limits of containers.
 # TYPE tessera_exporter_errors_total counter
 `
 
@@ -179,6 +183,7 @@ func TestHangingGPU(t *testing.T) {
 		begin = time.Now()
 		s.compare(t, registry, fmt.Sprintf(upText, 0, 1)+errorText+`
 tessera_exporter_errors_total{gpu="",node="n",reason="error",source="kubelet"} 0
+tessera_exporter_errors_total{gpu="",node="n",reason="error",source="limits"} 0
 tessera_exporter_errors_total{gpu="",node="n",reason="error",source="records"} 0
 tessera_exporter_errors_total{gpu="GPU0",node="n",reason="timeout",source="hardware"} 2
 tessera_exporter_errors_total{gpu="GPU1",node="n",reason="error",source="hardware"} 0
@@ -189,6 +194,31 @@ tessera_exporter_errors_total{gpu="GPU1",node="n",reason="error",source="hardwar
 		cancel()
 		synctest.Wait()
 	})
+}
+
+// Containers with a limit have series, whatever other containers use the GPU; a GPU that was removed has none.
+func TestLimitedContainers(t *testing.T) {
+	s := newScene(t)
+	refused := uint64(2)
+	s.usages = []limiter.Usage{
+		{
+			GPU: s.node.GPUs[0].Name(), Claim: prepare.Ref{Name: "share"}, Namespace: "team", Pod: "train-0", Container: "main",
+			LimitBytes: 400, UsedBytes: 300, Refused: &refused,
+		},
+		{GPU: "gpu-removed", LimitBytes: 1},
+	}
+	labels := `{claim="share",container="main",gpu="GPU0",namespace="team",node="n",pod="train-0",product="PRODUCT",uuid="UUID0"}`
+	s.compare(t, s.exporter(t.Context()), `
+# HELP tessera_container_memory_limit_bytes Device memory that the driver lets the container allocate of the GPU, in bytes. Absent without a limit.
+# TYPE tessera_container_memory_limit_bytes gauge
+tessera_container_memory_limit_bytes`+labels+` 400
+# HELP tessera_container_memory_refused_total Allocations of device memory that the container's limit refused. Absent where the kernel does not count them.
+# TYPE tessera_container_memory_refused_total counter
+tessera_container_memory_refused_total`+labels+` 2
+# HELP tessera_container_memory_used_bytes Device memory that the container has allocated of the GPU, as the driver counts it for the limit, in bytes.
+# TYPE tessera_container_memory_used_bytes gauge
+tessera_container_memory_used_bytes`+labels+` 300
+`, "tessera_container_memory_limit_bytes", "tessera_container_memory_refused_total", "tessera_container_memory_used_bytes")
 }
 
 func TestGPUWithErrors(t *testing.T) {
@@ -202,6 +232,7 @@ func TestGPUWithErrors(t *testing.T) {
 tessera_gpu_memory_used_bytes{claim="",container="",gpu="GPU0",namespace="team",node="n",pod="",product="PRODUCT",shape="timeshare",uuid="UUID0"} 7
 `+errorText+`
 tessera_exporter_errors_total{gpu="",node="n",reason="error",source="kubelet"} 0
+tessera_exporter_errors_total{gpu="",node="n",reason="error",source="limits"} 0
 tessera_exporter_errors_total{gpu="",node="n",reason="error",source="records"} 0
 tessera_exporter_errors_total{gpu="GPU0",node="n",reason="error",source="hardware"} 1
 tessera_exporter_errors_total{gpu="GPU1",node="n",reason="lost",source="hardware"} 1

@@ -76,7 +76,7 @@ func table() []series {
 
 // inventoryDescs has the descriptions of the series that do not come from the hardware.
 type inventoryDescs struct {
-	info, up, held, health, claims, slices, room, promised, pod, mappingAge *prometheus.Desc
+	info, up, held, health, claims, slices, room, promised, pod, mappingAge, limit, used, refused *prometheus.Desc
 }
 
 // describer creates descriptions with the node's name.
@@ -87,7 +87,12 @@ func (d describer) of(name, help string, labels ...string) *prometheus.Desc {
 }
 
 func (d describer) inventoryDescs() inventoryDescs {
+	container := []string{"gpu", "uuid", "product", "namespace", "pod", "container", "claim"}
 	return inventoryDescs{
+		limit: d.of("container_memory_limit_bytes", "Device memory that the driver lets the container allocate of the GPU, in bytes. Absent without a limit.", container...),
+		used:  d.of("container_memory_used_bytes", "Device memory that the container has allocated of the GPU, as the driver counts it for the limit, in bytes.", container...),
+		refused: d.of("container_memory_refused_total", "Allocations of device memory that the container's limit refused. Absent where the kernel does not count them.",
+			container...),
 		info: d.of("gpu_info", "GPU of the node and its driver, always 1.", "gpu", "uuid", "product", "architecture", "driver_version", "cuda_version"),
 		up:   d.of("gpu_up", "1 if the GPU responded to the last read, 0 otherwise.", "gpu", "uuid", "product"),
 		held: d.of("gpu_held", "1 while the GPU is held for remediation and accepts no new claims, 0 otherwise.", "gpu", "uuid", "product"),

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +37,10 @@ type LimitRequest struct {
 	Group string `json:"group"`
 	// Devices are the limited devices of the container.
 	Devices []LimitedDevice `json:"devices"`
+	// Namespace, Pod and Container name the container for metrics; empty if the runtime does not.
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container,omitempty"`
 }
 
 // LimitAnswer is the agent's answer.
@@ -93,7 +98,16 @@ func limitMemory(own options, state containerState, proc string) error {
 	if !found {
 		return errors.New("the container's process has no control group of version 2")
 	}
-	return requestLimits(own.sockets, LimitRequest{Group: group, Devices: devices}, time.Now().Add(limitTimeout))
+	request := LimitRequest{Group: group, Devices: devices}
+	request.Namespace, request.Pod, request.Container = config.names()
+	return requestLimits(own.sockets, request, time.Now().Add(limitTimeout))
+}
+
+// names returns the namespace and the names of pod and container from the annotations of containerd or CRI-O.
+func (c containerConfig) names() (namespace, pod, container string) {
+	return cmp.Or(c.Annotations["io.kubernetes.cri.sandbox-namespace"], c.Annotations["io.kubernetes.pod.namespace"]),
+		cmp.Or(c.Annotations["io.kubernetes.cri.sandbox-name"], c.Annotations["io.kubernetes.pod.name"]),
+		cmp.Or(c.Annotations["io.kubernetes.cri.container-name"], c.Annotations["io.kubernetes.container.name"])
 }
 
 // limitedDevices returns the devices of all hooks of this kind in the container's configuration, and the value of the first hook. Runtimes write what CDI

@@ -40,8 +40,9 @@ func newLimited(t *testing.T, group string, devices ...string) limited {
 		hooks = append(hooks, fmt.Sprintf(`{"path": "/hook", "args": %s}`, args))
 	}
 	for path, text := range map[string]string{
-		"bundle/config.json": fmt.Sprintf(`{"root": {"path": "rootfs"}, "process": {"env": ["DEVICE=a/9"]}, "hooks": {"createRuntime": [%s]}}`, strings.Join(hooks, ",")),
-		"proc/7/cgroup":      group,
+		"bundle/config.json": fmt.Sprintf(`{"root": {"path": "rootfs"}, "process": {"env": ["DEVICE=a/9"]}, "annotations": {"io.kubernetes.cri.sandbox-namespace": "team",
+			"io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.container-name": "main"}, "hooks": {"createRuntime": [%s]}}`, strings.Join(hooks, ",")),
+		"proc/7/cgroup": group,
 	} {
 		file := filepath.Join(top, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
@@ -105,7 +106,10 @@ func TestLimitMemory(t *testing.T) {
 			t.Errorf("%s: %v", device, err)
 		}
 	}
-	want := []LimitRequest{{Group: "/kubepods.slice/pod.scope", Devices: []LimitedDevice{{"a", 1}, {"b", 0}, {"a", 2}}}}
+	want := []LimitRequest{{
+		Group: "/kubepods.slice/pod.scope", Devices: []LimitedDevice{{"a", 1}, {"b", 0}, {"a", 2}},
+		Namespace: "team", Pod: "train-0", Container: "main", // as containerd writes them
+	}}
 	if diff := cmp.Diff(want, requests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
@@ -178,6 +182,19 @@ func TestLimitMemoryRefuses(t *testing.T) {
 		l.agent("agent", LimitAnswer{})
 		if err := l.run("a/0"); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
+// CRI-O names pod and container in its own annotations.
+func TestNamesOfContainers(t *testing.T) {
+	for name, annotations := range map[string]map[string]string{
+		"containerd": {"io.kubernetes.cri.sandbox-namespace": "team", "io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.container-name": "main"},
+		"CRI-O":      {"io.kubernetes.pod.namespace": "team", "io.kubernetes.pod.name": "train-0", "io.kubernetes.container.name": "main"},
+	} {
+		namespace, pod, container := containerConfig{Annotations: annotations}.names()
+		if got := [3]string{namespace, pod, container}; got != [3]string{"team", "train-0", "main"} {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

@@ -23,7 +23,8 @@ type containerConfig struct {
 	Root struct {
 		Path string `json:"path"`
 	} `json:"root"`
-	Hooks struct {
+	Annotations map[string]string `json:"annotations"`
+	Hooks       struct {
 		CreateRuntime []struct {
 			Args []string `json:"args"`
 		} `json:"createRuntime"`

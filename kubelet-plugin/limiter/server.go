@@ -36,6 +36,8 @@ type Config struct {
 	Sockets, Name string
 	// Hierarchy is the folder of the host's control groups of version 2.
 	Hierarchy string
+	// Containers is the folder of the records of limited containers, for all agents of the node.
+	Containers string
 	// Records are the claims, Inventory the GPUs, Driver sets the limits.
 	Records   Records
 	Inventory prepare.Inventory
@@ -49,9 +51,12 @@ type Records interface {
 	Load(uid string) (prepare.Record, error)
 }
 
-// Driver limits memory. Implementations are safe for concurrent use. LimitMemory returns nil only if the limit is in effect.
+// Driver limits memory. Implementations are safe for concurrent use.
 type Driver interface {
+	// LimitMemory returns nil only if the limit is in effect.
 	LimitMemory(ctx context.Context, gpuName, folder string, bytes uint64) error
+	// MemoryLimit returns the limit and what is allocated, in bytes.
+	MemoryLimit(ctx context.Context, gpuName, folder string) (limit, used uint64, err error)
 }
 
 // Server serves the requests of hooks.
@@ -144,6 +149,9 @@ func (s *Server) limit(ctx context.Context, request hook.LimitRequest) error {
 		if errors.Is(err, prepare.ErrNoRecord) {
 			err = fmt.Errorf("device %s: %w", d, errNotPrepared)
 		}
+	}
+	if err == nil {
+		err = s.record(request)
 	}
 	if err == nil {
 		err = s.apply(ctx, request, records)

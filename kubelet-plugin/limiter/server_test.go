@@ -58,6 +58,16 @@ func (n *node) LimitMemory(_ context.Context, gpuName, folder string, bytes uint
 	return nil
 }
 
+// MemoryLimit returns 3 of 4 GiB; a whole GPU has no limit.
+func (n *node) MemoryLimit(_ context.Context, gpuName, _ string) (limit, used uint64, err error) {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	if gpuName == "gpu-1" {
+		return gpu.NoMemoryLimit, 0, n.err
+	}
+	return 4 * gib, 3 * gib, n.err
+}
+
 // newNode runs a server until the test ends.
 func newNode(t *testing.T) *node {
 	t.Helper()
@@ -68,7 +78,7 @@ func newNode(t *testing.T) *node {
 	t.Cleanup(func() { _ = os.RemoveAll(top) })
 	n := &node{t: t}
 	n.Server = New(Config{
-		Sockets: filepath.Join(top, "s"), Name: "agent", Hierarchy: filepath.Join(top, "cgroup"), Records: n, Inventory: n, Driver: n,
+		Sockets: filepath.Join(top, "s"), Name: "agent", Hierarchy: filepath.Join(top, "cgroup"), Containers: filepath.Join(top, "c"), Records: n, Inventory: n, Driver: n,
 		Failed: func(claim prepare.Ref, cause error) {
 			n.mutex.Lock()
 			defer n.mutex.Unlock()

@@ -172,7 +172,7 @@ func (d *control) choose(ctx context.Context, protocol int, c configuration) (he
 		if err == nil && strings.Contains(help, "namespace") {
 			protocol = version3
 		} else if protocol == version3 {
-			return "", fmt.Errorf("clients use MPS version 3, which the driver's program no longer has%s: %w", formatOutput(help), err)
+			return "", errors.Join(fmt.Errorf("clients use MPS version 3, which the driver's program no longer has%s", formatOutput(help)), err)
 		}
 	}
 	d.protocol = max(protocol, version2)

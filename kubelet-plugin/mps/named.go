@@ -138,7 +138,7 @@ func (d *named) limit(ctx context.Context, n prepare.Namespace, present map[stri
 	} else if verifyNamespace(n, shown) == nil {
 		return nil
 	}
-	// Without a percentage a namespace has that of the daemon's environment, and a client that of its own.
+	// Without a percentage, the daemon's environment determines that of a namespace, and a client's environment that of the client.
 	arguments := []string{"namespace", "set", n.Name, "--server=" + serverName, "--active-thread-percentage=" + strconv.Itoa(cmp.Or(n.ActiveThreadPercentage, 100))}
 	if n.Name == defaultNamespace {
 		arguments = []string{"server", "set", serverName, arguments[4]}

@@ -113,12 +113,12 @@ func TestClaimsHaveNamespaces(t *testing.T) {
 		verb string
 		want string
 	}{
-		"large":                                {s.claim("c_large"), nil, "share", "66 multiprocessors, 20480 MiB free"},
-		"small":                                {s.claim("c_small"), nil, "share", "32 multiprocessors, 4608 MiB free"},
-		"small, with larger limits of its own": {s.claim("c_small"), own, "share", "32 multiprocessors, 4608 MiB free"},
-		"small, with lower ones":               {s.claim("c_small"), []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G"}, "share", "32 multiprocessors, 1024 MiB free"},
-		"an unseen GPU removes the limit":      {s.claim("c_small"), []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=1=1G"}, "share", "32 multiprocessors, 81079 MiB free"},
-		"a stray":                              {filepath.Join(s.folder, pipeName), nil, "share", "2 multiprocessors, 1 MiB free"},
+		"large": {s.claim("c_large"), nil, "share", "66 multiprocessors, 20480 MiB free"},
+		"small": {s.claim("c_small"), nil, "share", "32 multiprocessors, 4608 MiB free"},
+		"small, with larger limits in its environment": {s.claim("c_small"), own, "share", "32 multiprocessors, 4608 MiB free"},
+		"small, with lower ones there":                 {s.claim("c_small"), []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G"}, "share", "32 multiprocessors, 1024 MiB free"},
+		"an unseen GPU removes the limit":              {s.claim("c_small"), []string{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=1=1G"}, "share", "32 multiprocessors, 81079 MiB free"},
+		"a stray":                                      {filepath.Join(s.folder, pipeName), nil, "share", "2 multiprocessors, 1 MiB free"},
 	} {
 		if got := s.run(test.pipe, test.env, test.verb); got != test.want {
 			t.Errorf("%s: %q, want %q", what, got, test.want)

@@ -162,21 +162,26 @@ func sharesText(s Shared) string {
 	return fmt.Sprintf("%d of %d shares", s.UsedShares, s.Shares)
 }
 
+// sharedText returns the use of a GPU in a shared shape, and whether its memory is limited. An MPS daemon limits each process with every driver.
+func sharedText(shape string, s Shared) string {
+	text := fmt.Sprintf("%s of %s, %s", Size(s.UsedMemoryBytes), Size(s.MemoryBytes), sharesText(s))
+	switch {
+	case s.MemoryEnforced == "hard":
+		text += ", memory enforced"
+	case s.MemoryEnforced == "none" && shape == gpu.TimeShare.String():
+		text += ", memory not enforced"
+	}
+	if s.Compute > 0 {
+		text += fmt.Sprintf(", %d %% of the SMs allocated", s.Compute)
+	}
+	return text
+}
+
 // useText returns the used and the free capacity.
 func useText(g GPU) string {
 	switch {
 	case g.Shared != nil:
-		text := fmt.Sprintf("%s of %s, %s", Size(g.Shared.UsedMemoryBytes), Size(g.Shared.MemoryBytes), sharesText(*g.Shared))
-		switch {
-		case g.Shared.MemoryEnforced == "hard":
-			text += ", memory enforced"
-		case g.Shared.MemoryEnforced == "none" && g.Shape == gpu.TimeShare.String(): // an MPS daemon limits each process
-			text += ", memory not enforced"
-		}
-		if g.Shared.Compute > 0 {
-			text += fmt.Sprintf(", %d %% of the SMs allocated", g.Shared.Compute)
-		}
-		return text
+		return sharedText(g.Shape, *g.Shared)
 	case g.MemorySlices != nil && (g.Shape == gpu.MIG.String() || len(g.MemorySlices.Withheld) > 0):
 		text := fmt.Sprintf("%d of %d memory slices used, %d free", len(g.MemorySlices.Used), g.MemorySlices.Total, len(g.MemorySlices.Free))
 		if n := len(g.MemorySlices.Withheld); n > 0 {

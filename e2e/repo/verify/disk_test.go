@@ -20,6 +20,8 @@ var withoutPort = map[string]string{
 	"kubelet-plugin/server/socket.go":          "sockets",
 	"kubelet-plugin/server/server.go":          "sockets",
 	"kubelet-plugin/mps/control.go":            "the folder of a daemon, in memory, made again at each of its starts",
+	"kubelet-plugin/mps/legacy.go":             "the folder of a daemon, in memory",
+	"kubelet-plugin/mps/named.go":              "the sockets of claims, in memory",
 	"kubelet-plugin/mps/supervisor.go":         "the lock and the logs of a daemon, in memory",
 	"kubelet-plugin/mps/volume.go":             "the mode of a volume in memory",
 	"installer/host/unload/execute.go":         "sysfs",

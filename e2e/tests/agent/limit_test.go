@@ -72,6 +72,7 @@ func (l *limits) run(controllers string, devices []*drapb.Device, verbs ...strin
 	spec := runc.Spec()
 	// What NVIDIA's own hook would read has no effect.
 	spec.Process.Env = []string{"PATH=/", "NVIDIA_GPU_MEMORY_LIMIT=80000", "FAKE_NVML_CGROUP=/"}
+	spec.Annotations = map[string]string{"io.kubernetes.cri.sandbox-namespace": "default", "io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.container-name": "main"}
 	spec.Hooks = &oci.Hooks{CreateRuntime: []oci.Hook{{Path: l.mirror, Args: []string{"fakegpu", "group", "--dir=" + l.machine(), "--controllers=" + controllers}}}}
 	l.must(runc.Inject(&spec, l.cdi(), ids...))
 	// MPS daemons of this test are no pods: they have the shared memory of the host, and not that of the claim's mount.
@@ -110,6 +111,9 @@ func TestTimeSharesAreLimited(t *testing.T) {
 					t.Errorf("%s: %q, want %q", what, got, test.want)
 				}
 			}
+			g := l.hardware.GPUs[0]
+			l.agent.metric(fmt.Sprintf(`tessera_container_memory_limit_bytes{claim="pair",container="main",gpu=%q,namespace="default",node=%q,pod="train-0",product=%q,uuid=%q} %g`,
+				g.Name(), l.name, g.Product, g.UUID, float64(8<<30)))
 		})
 	}
 }

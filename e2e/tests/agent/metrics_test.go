@@ -471,7 +471,9 @@ func (w *ward) alerts(t *testing.T, p server) {
 		"foreign instances":   {changed(`tessera_foreign_mig_devices`, "2"), []string{"TesseraForeignMIGDevices"}},
 		"claims fail":         {changed(`tessera_claim_errors_total\{[^}]*\}`, "9"), []string{"TesseraClaimErrors"}},
 		"slow":                {changed(`tessera_prepare_duration_seconds_bucket\{[^}]*le="\+Inf"[^}]*\}`, "99"), []string{"TesseraPrepareSlow"}},
-		"kubelet away":        {changed(`tessera_pod_mapping_age_seconds\{[^}]*\}`, "1000"), []string{"TesseraPodMappingStale"}},
+		"at its limit": {healthy + `tessera_container_memory_limit_bytes{node="n",gpu="g",namespace="a",pod="p",container="c"} 100` + "\n" +
+			`tessera_container_memory_used_bytes{node="n",gpu="g",namespace="a",pod="p",container="c"} 96` + "\n", []string{"TesseraShareAtMemoryLimit"}},
+		"kubelet away": {changed(`tessera_pod_mapping_age_seconds\{[^}]*\}`, "1000"), []string{"TesseraPodMappingStale"}},
 	}
 	covered := map[string]bool{}
 	for name, test := range tests {
