@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
 )
 
@@ -86,7 +87,7 @@ func event(name, kind, namespace, about string) *corev1.Event {
 	}
 }
 
-// runner is a Runner that prints its arguments.
+// runner is a cluster.Runner that prints its arguments.
 type runner struct{ err error }
 
 func (r runner) Run(_ context.Context, pod corev1.Pod, container string, command ...string) ([]byte, error) {
@@ -94,7 +95,7 @@ func (r runner) Run(_ context.Context, pod corev1.Pod, container string, command
 }
 
 // bundle writes the bundle and returns its files by name, without the folder, and the progress output.
-func bundle(t *testing.T, s *clustertest.Scene, change func(*fake.Clientset), r Runner) (map[string]string, string) {
+func bundle(t *testing.T, s *clustertest.Scene, change func(*fake.Clientset), r cluster.Runner) (map[string]string, string) {
 	t.Helper()
 	c := s.Cluster()
 	if change != nil {

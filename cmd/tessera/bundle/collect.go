@@ -22,15 +22,10 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
 )
 
-// Runner runs a command in a container of a pod and returns its standard output.
-type Runner interface {
-	Run(ctx context.Context, pod corev1.Pod, container string, command ...string) ([]byte, error)
-}
-
 // collector writes a cluster's objects, logs and metrics into an archive.
 type collector struct {
 	cluster *cluster.Cluster
-	runner  Runner
+	runner  cluster.Runner
 	archive *archive
 	// logLines is the number of lines that are collected of each container's log, from its end.
 	logLines int64

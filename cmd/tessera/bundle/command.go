@@ -39,7 +39,7 @@ could not be collected are listed in errors.txt in the archive.`,
 			if file == "" {
 				file = name + ".tar.gz"
 			}
-			b := collector{cluster: c, runner: podExec{c}, logLines: lines, progress: cmd.ErrOrStderr()}
+			b := collector{cluster: c, runner: c.Runner(), logLines: lines, progress: cmd.ErrOrStderr()}
 			if file == "-" {
 				return b.write(cmd.Context(), cmd.OutOrStdout(), name, now)
 			}

@@ -11,12 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-)
 
-// The agents' name and container in their DaemonSet.
-const (
-	agentName      = "tessera-node"
-	agentContainer = "agent"
+	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
 // agentTimeout limits the request to one agent.
@@ -53,12 +49,12 @@ func (c *collector) systemParts() []part {
 		{"logs", c.logs},
 		{"agent metrics", func(ctx context.Context) (int, error) {
 			return c.eachAgent(ctx, "metrics/%s.txt", func(ctx context.Context, p corev1.Pod) ([]byte, error) {
-				return c.runner.Run(ctx, p, agentContainer, agentName, "metrics")
+				return c.runner.Run(ctx, p, cluster.AgentContainer, cluster.AgentName, "metrics")
 			})
 		}},
 		{"node hardware", func(ctx context.Context) (int, error) {
 			return c.eachAgent(ctx, "gatherinfo/%s.json", func(ctx context.Context, p corev1.Pod) ([]byte, error) {
-				return c.runner.Run(ctx, p, agentContainer, append([]string{agentName, "gatherinfo"}, agentArguments(p)...)...)
+				return c.runner.Run(ctx, p, cluster.AgentContainer, append([]string{cluster.AgentName, "gatherinfo"}, agentArguments(p)...)...)
 			})
 		}},
 	}
@@ -67,7 +63,7 @@ func (c *collector) systemParts() []part {
 // agentArguments returns the arguments of the agent's container, which name its configuration.
 func agentArguments(p corev1.Pod) []string {
 	for _, container := range p.Spec.Containers {
-		if container.Name == agentContainer {
+		if container.Name == cluster.AgentContainer {
 			return container.Args
 		}
 	}
@@ -79,7 +75,7 @@ func (c *collector) eachAgent(ctx context.Context, file string, request func(con
 	n := 0
 	var errs []error
 	for _, p := range c.system {
-		if p.Labels["app.kubernetes.io/name"] != agentName || p.Status.Phase != corev1.PodRunning {
+		if p.Labels[cluster.LabelName] != cluster.AgentName || p.Status.Phase != corev1.PodRunning {
 			continue
 		}
 		requestCtx, cancel := context.WithTimeout(ctx, agentTimeout)

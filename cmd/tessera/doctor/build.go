@@ -16,12 +16,6 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 )
 
-// labelName is the label with the name of a component, agentName the agents' value of it.
-const (
-	labelName = "app.kubernetes.io/name"
-	agentName = "tessera-node"
-)
-
 // Build returns the diagnosis of the state. A nil list in the state was not readable: findings that need it are left out.
 func Build(s cluster.State, now time.Time) Report {
 	report := Report{TypeMeta: metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind}, Time: metav1.NewTime(now), Nodes: []Node{}}
@@ -199,7 +193,7 @@ func (n *nodeState) versions() (driver, kernel string) {
 func agentPods(s cluster.State) []corev1.Pod {
 	var list []corev1.Pod
 	for _, pod := range s.Pods {
-		if pod.Namespace == s.System && pod.Labels[labelName] == agentName && pod.Spec.NodeName != "" {
+		if pod.Namespace == s.System && pod.Labels[cluster.LabelName] == cluster.AgentName && pod.Spec.NodeName != "" {
 			list = append(list, pod)
 		}
 	}

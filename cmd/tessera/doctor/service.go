@@ -85,7 +85,7 @@ func componentFindings(s cluster.State, now time.Time) []Finding {
 	for _, name := range []string{"tessera-scheduler", "tessera-installer"} {
 		var pods []corev1.Pod
 		for _, pod := range s.Pods {
-			if pod.Namespace == s.System && pod.Labels[labelName] == name {
+			if pod.Namespace == s.System && pod.Labels[cluster.LabelName] == name {
 				pods = append(pods, pod)
 			}
 		}

@@ -21,6 +21,7 @@ import (
 func Command(flags *cluster.Flags) *cobra.Command {
 	var answer output.Flags
 	var selector string
+	var usage bool
 	cmd := &cobra.Command{
 		Use:   "gpus [NODE|NODE/GPU...]",
 		Short: "Show each node's GPUs: their use, their pods and their free capacity",
@@ -30,7 +31,9 @@ A partitioned GPU is drawn by memory slice: |1g.10gb| is a MIG device with its p
 |xxxx| is withheld because of a MIG device that Tessera did not create, |!!!!| is free but unavailable because of
 a fault. A shared GPU is drawn by the memory that its pods request.
 
-The data comes from ResourceSlices, ResourceClaims, pods and, with permission to list them, GPUNodes.
+The data comes from ResourceSlices, ResourceClaims, pods and, with permission to list them, GPUNodes. With --usage,
+the agents are queried for the memory that containers with limited shares have allocated; this requires permission
+for pods/exec in Tessera's namespace.
 
 With --watch, GPUs whose use, faults or attributes have changed are drawn again, below a line about their node.`,
 		Example:           "  tessera gpus\n  tessera gpus gpu-a --watch\n  tessera gpus gpu-a -o wide\n  tessera gpus -l zone=a -o custom-columns=NODE:.node,GPU:.index,SHAPE:.shape",
@@ -43,10 +46,11 @@ With --watch, GPUs whose use, faults or attributes have changed are drawn again,
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), c, request{names: names, selector: selector, answer: answer, now: time.Now, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()})
+			return run(cmd.Context(), c, request{names: names, selector: selector, usage: usage, answer: answer, now: time.Now, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()})
 		},
 	}
 	cluster.AddSelector(cmd, &selector, "nodes")
+	cmd.Flags().BoolVar(&usage, "usage", false, "show the memory that containers with limited shares have allocated")
 	answer.Add(cmd, output.Wide, output.Name)
 	answer.AddWatch(cmd)
 	return cmd
@@ -75,8 +79,11 @@ type request struct {
 	// names are nodes, or GPUs in the form NODE/GPU; selector is a label selector of nodes. Empty, they select all GPUs.
 	names    []string
 	selector string
-	answer   output.Flags
-	now      func() time.Time
+	// usage adds the containers whose memory is limited; runner reads them from the agents, by default that of the cluster.
+	usage  bool
+	runner cluster.Runner
+	answer output.Flags
+	now    func() time.Time
 	// out receives the list, errOut messages about it.
 	out, errOut io.Writer
 }
@@ -97,6 +104,12 @@ func (r request) load(ctx context.Context, c *cluster.Cluster) (output.Result, e
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(g GPU) bool { return !selected(g.Node) })
 	result := output.Result{Missing: list.keepNamed(r.names), Rows: []output.Row{}, Problems: list.Problems, DrawsProblems: true}
+	if r.usage {
+		if err := r.addUsage(ctx, c, &list); err != nil {
+			return output.Result{}, err
+		}
+		result.Problems = list.Problems
+	}
 	for _, g := range list.Items {
 		result.Rows = append(result.Rows, output.Row{Name: g.Node + "/" + g.Name, Title: "GPU " + g.Node + "/" + g.Name + " of " + g.Driver, Value: g})
 	}

@@ -140,6 +140,9 @@ func drawGPU(s *output.Screen, g GPU, now time.Time) {
 	rows := holderRows(g, s.Wide)
 	for i, h := range g.Holders {
 		drawHolder(s, rows[i], g, h)
+		for _, c := range h.Containers {
+			s.Line(output.Part{Style: output.Dim, Text: indent + indent + c.text()})
+		}
 	}
 	for _, t := range g.Taints {
 		if !IsForeignTaint(g, t) {

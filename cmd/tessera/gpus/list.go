@@ -113,6 +113,8 @@ type Holder struct {
 	MemoryBytes uint64 `json:"memoryBytes,omitempty"`
 	Shares      int    `json:"shares,omitempty"`
 	Compute     int    `json:"compute,omitempty"`
+	// Containers are those whose memory the driver limits; absent unless they were requested.
+	Containers []Container `json:"containers,omitempty"`
 	// UUID is that of the prepared MIG device or GPU.
 	UUID  string `json:"uuid,omitempty"`
 	Claim Claim  `json:"claim"`
@@ -122,6 +124,14 @@ type Holder struct {
 	Condition string `json:"condition,omitempty"`
 	// Severity is that of the most severe fault that affects the device.
 	Severity string `json:"severity,omitempty"`
+}
+
+// Container is a container with the memory that it has allocated of the GPU, and the limit, in bytes.
+type Container struct {
+	Pod        string `json:"pod"`
+	Name       string `json:"name"`
+	UsedBytes  uint64 `json:"usedBytes"`
+	LimitBytes uint64 `json:"limitBytes"`
 }
 
 // Claim names a ResourceClaim.

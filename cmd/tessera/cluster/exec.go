@@ -1,4 +1,4 @@
-package bundle
+package cluster
 
 import (
 	"bytes"
@@ -10,14 +10,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
-
-	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
-// podExec runs commands through the API server (pods/exec).
-type podExec struct{ cluster *cluster.Cluster }
+// The agents' pods have the label LabelName with the value AgentName, and the agent's program, of the same name, in the container AgentContainer.
+const (
+	LabelName      = "app.kubernetes.io/name"
+	AgentName      = "tessera-node"
+	AgentContainer = "agent"
+)
 
-// Run returns the command's standard output. The error of a failed command contains its standard error.
+// Runner runs a command in a container of a pod and returns its standard output.
+type Runner interface {
+	Run(ctx context.Context, pod corev1.Pod, container string, command ...string) ([]byte, error)
+}
+
+// podExec runs commands through the API server (pods/exec).
+type podExec struct{ cluster *Cluster }
+
+// Runner returns the runner of the cluster. The error of a failed command contains its standard error.
+func (c *Cluster) Runner() Runner { return podExec{c} }
+
+// Run returns the command's standard output.
 func (e podExec) Run(ctx context.Context, pod corev1.Pod, container string, command ...string) ([]byte, error) {
 	if e.cluster.Config == nil {
 		return nil, errors.New("commands need a connection to the API server")
