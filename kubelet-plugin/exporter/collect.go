@@ -8,6 +8,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/diagnosis"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/limiter"
 )
 
 // sink is the channel to which series are sent.
@@ -54,7 +55,7 @@ func (e *Exporter) collectInventory(s sink, node gpu.Node, c card) {
 func (e *Exporter) collectLimits(s sink, node gpu.Node) {
 	usages := e.limits.get()
 	e.countError(ofLimits, "", usages.err)
-	for _, u := range usages.value {
+	for _, u := range distinct(usages.value) {
 		g, err := node.Find(u.GPU)
 		if err != nil {
 			continue // it was removed just now
@@ -68,6 +69,26 @@ func (e *Exporter) collectLimits(s sink, node gpu.Node) {
 			s.put(e.descs.refused, prometheus.CounterValue, float64(*u.Refused), labels()...)
 		}
 	}
+}
+
+// distinct returns one usage for each set of labels, that with the most memory: the control group of a container that ended can exist while the next container
+// of the same name runs, and two series with equal labels would fail the scrape.
+func distinct(all []limiter.Usage) []limiter.Usage {
+	type labels struct{ gpu, namespace, pod, container, claim string }
+	at := map[labels]int{}
+	var kept []limiter.Usage
+	for _, u := range all {
+		l := labels{u.GPU, u.Namespace, u.Pod, u.Container, u.Claim.Name}
+		i, known := at[l]
+		switch {
+		case !known:
+			at[l] = len(kept)
+			kept = append(kept, u)
+		case u.UsedBytes > kept[i].UsedBytes:
+			kept[i] = u
+		}
+	}
+	return kept
 }
 
 // collectClaims sends the users of a device and the resources that they were allocated.

@@ -205,6 +205,10 @@ func TestLimitedContainers(t *testing.T) {
 			GPU: s.node.GPUs[0].Name(), Claim: prepare.Ref{Name: "share"}, Namespace: "team", Pod: "train-0", Container: "main",
 			LimitBytes: 400, UsedBytes: 300, Refused: &refused,
 		},
+		{
+			GPU: s.node.GPUs[0].Name(), Claim: prepare.Ref{Name: "share"}, Namespace: "team", Pod: "train-0", Container: "main",
+			LimitBytes: 400, UsedBytes: 0, // the control group of the container before a restart
+		},
 		{GPU: "gpu-removed", LimitBytes: 1},
 	}
 	labels := `{claim="share",container="main",gpu="GPU0",namespace="team",node="n",pod="train-0",product="PRODUCT",uuid="UUID0"}`

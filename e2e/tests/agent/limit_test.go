@@ -27,6 +27,8 @@ type limits struct {
 	agent   *agent
 	stage   runc.Stage
 	mirror  string
+	// container is the name of the next container.
+	container string
 }
 
 func newLimits(t *testing.T, backend fakegpu.MemoryBackend) *limits {
@@ -72,7 +74,7 @@ func (l *limits) run(controllers string, devices []*drapb.Device, verbs ...strin
 	spec := runc.Spec()
 	// What NVIDIA's own hook would read has no effect.
 	spec.Process.Env = []string{"PATH=/", "NVIDIA_GPU_MEMORY_LIMIT=80000", "FAKE_NVML_CGROUP=/"}
-	spec.Annotations = map[string]string{"io.kubernetes.cri.sandbox-namespace": "default", "io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.container-name": "main"}
+	spec.Annotations = map[string]string{"io.kubernetes.cri.sandbox-namespace": "default", "io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.container-name": l.container}
 	spec.Hooks = &oci.Hooks{CreateRuntime: []oci.Hook{{Path: l.mirror, Args: []string{"fakegpu", "group", "--dir=" + l.machine(), "--controllers=" + controllers}}}}
 	l.must(runc.Inject(&spec, l.cdi(), ids...))
 	// MPS daemons of this test are no pods: they have the shared memory of the host, and not that of the claim's mount.
@@ -112,8 +114,10 @@ func TestTimeSharesAreLimited(t *testing.T) {
 				}
 			}
 			g := l.hardware.GPUs[0]
-			l.agent.metric(fmt.Sprintf(`tessera_container_memory_limit_bytes{claim="pair",container="main",gpu=%q,namespace="default",node=%q,pod="train-0",product=%q,uuid=%q} %g`,
-				g.Name(), l.name, g.Product, g.UUID, float64(8<<30)))
+			l.container = "main"
+			l.run(controllers, pair, "memory")
+			l.agent.metric(fmt.Sprintf(`tessera_container_memory_limit_bytes{claim="%s-pair",container="main",gpu=%q,namespace="default",node=%q,pod="train-0",product=%q,uuid=%q} %g`,
+				l.name, g.Name(), l.name, g.Product, g.UUID, float64(8<<30)))
 		})
 	}
 }
