@@ -178,7 +178,7 @@ func (d *control) choose(ctx context.Context, protocol int, c configuration) (he
 	d.protocol = max(protocol, version2)
 	d.env = append(d.env, protocolVariable+"="+strconv.Itoa(d.protocol))
 	if d.protocol == version3 {
-		d.commands = &named{d}
+		d.commands = named{d}
 		return help, nil
 	}
 	d.commands = legacy{d}

@@ -41,19 +41,19 @@ var strayLimits = prepare.Namespace{Name: defaultNamespace, ActiveThreadPercenta
 // Source: NVIDIA Multi-Process Service, release 615, MPS v3 Interface and MPS v3 Namespaces.
 type named struct{ *control }
 
-func (d *named) respond(ctx context.Context) error {
+func (d named) respond(ctx context.Context) error {
 	_, err := d.call(ctx, "", "server", "list")
 	return err
 }
 
-func (d *named) stop(ctx context.Context) error {
+func (d named) stop(ctx context.Context) error {
 	_, err := d.call(ctx, "", "--quit")
 	return err
 }
 
-func (d *named) reaches(was, c configuration) bool { return c.Visible == was.Visible }
+func (d named) reaches(was, c configuration) bool { return c.Visible == was.Visible }
 
-func (d *named) begin(ctx context.Context, c configuration) error {
+func (d named) begin(ctx context.Context, c configuration) error {
 	if err := d.startServer(ctx, c.Visible); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (d *named) begin(ctx context.Context, c configuration) error {
 }
 
 // startServer creates the server and waits until it has the devices. A server that cannot use one ends, and its clients would run without MPS.
-func (d *named) startServer(ctx context.Context, devices string) error {
+func (d named) startServer(ctx context.Context, devices string) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeouts.start)
 	defer cancel()
 	answer, err := d.call(ctx, "", "server", "create", serverName, "--uid=0", "--allowed-devices="+devices)
@@ -92,7 +92,7 @@ func (d *named) startServer(ctx context.Context, devices string) error {
 
 // change makes the namespaces those of c. A namespace is created before its limits are set, and its socket is linked after they were read back. An agent of a
 // release before namespaces configures none: then those of claims stay, and other clients get the limits of version 2.
-func (d *named) change(ctx context.Context, _, c configuration) error {
+func (d named) change(ctx context.Context, _, c configuration) error {
 	present, err := d.namespaces(ctx)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (d *named) change(ctx context.Context, _, c configuration) error {
 }
 
 // limit creates the namespace unless it is present, and sets its limits unless it has them.
-func (d *named) limit(ctx context.Context, n prepare.Namespace, present map[string]map[string]string) error {
+func (d named) limit(ctx context.Context, n prepare.Namespace, present map[string]map[string]string) error {
 	shown, exists := present[n.Name]
 	if !exists {
 		if _, err := d.call(ctx, "", "namespace", "create", n.Name, "--server="+serverName); err != nil {
@@ -166,7 +166,7 @@ func verifyNamespace(n prepare.Namespace, shown map[string]string) error {
 
 // removeOthers removes the folders and the namespaces of claims that are not wanted. A namespace with clients stays, without a socket, until it has none: their
 // claim may be one whose record was damaged.
-func (d *named) removeOthers(ctx context.Context, present map[string]map[string]string, wanted []prepare.Namespace) error {
+func (d named) removeOthers(ctx context.Context, present map[string]map[string]string, wanted []prepare.Namespace) error {
 	keeps := func(name string) bool {
 		return name == defaultNamespace || slices.ContainsFunc(wanted, func(n prepare.Namespace) bool { return n.Name == name })
 	}
@@ -194,7 +194,7 @@ func (d *named) removeOthers(ctx context.Context, present map[string]map[string]
 }
 
 // link puts a hard link of the namespace's socket into the folder of the claim, in place of that of an earlier daemon.
-func (d *named) link(name string) error {
+func (d named) link(name string) error {
 	socket, folder := filepath.Join(d.pipe, serverName, name, socketName), filepath.Join(d.pipe, claimsName, name)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (d *named) link(name string) error {
 }
 
 // namespaces returns the namespaces of the server by name, with their fields.
-func (d *named) namespaces(ctx context.Context) (map[string]map[string]string, error) {
+func (d named) namespaces(ctx context.Context) (map[string]map[string]string, error) {
 	rows, err := d.list(ctx, "namespace", "--server="+serverName)
 	if err != nil {
 		return nil, err
@@ -229,7 +229,7 @@ func (d *named) namespaces(ctx context.Context) (map[string]map[string]string, e
 }
 
 // list returns the rows that the module lists, with their fields by the names that its verb get has for them.
-func (d *named) list(ctx context.Context, module string, arguments ...string) ([]map[string]string, error) {
+func (d named) list(ctx context.Context, module string, arguments ...string) ([]map[string]string, error) {
 	answer, err := d.call(ctx, "", append([]string{module, "list", "--format=csv"}, arguments...)...)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,9 +13,6 @@ import (
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
-
-// agentTimeout limits the request to one agent.
-const agentTimeout = 30 * time.Second
 
 // systemParts are Tessera's objects, logs, metrics and hardware information.
 func (c *collector) systemParts() []part {
@@ -75,10 +71,10 @@ func (c *collector) eachAgent(ctx context.Context, file string, request func(con
 	n := 0
 	var errs []error
 	for _, p := range c.system {
-		if p.Labels[cluster.LabelName] != cluster.AgentName || p.Status.Phase != corev1.PodRunning {
+		if !cluster.IsRunningAgent(p) {
 			continue
 		}
-		requestCtx, cancel := context.WithTimeout(ctx, agentTimeout)
+		requestCtx, cancel := context.WithTimeout(ctx, cluster.AgentTimeout)
 		data, err := request(requestCtx, p)
 		cancel()
 		if err == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -18,6 +19,14 @@ const (
 	AgentName      = "tessera-node"
 	AgentContainer = "agent"
 )
+
+// AgentTimeout limits the request to one agent.
+const AgentTimeout = 30 * time.Second
+
+// IsRunningAgent reports whether the pod is an agent's and runs.
+func IsRunningAgent(p corev1.Pod) bool {
+	return p.Labels[LabelName] == AgentName && p.Status.Phase == corev1.PodRunning
+}
 
 // Runner runs a command in a container of a pod and returns its standard output.
 type Runner interface {

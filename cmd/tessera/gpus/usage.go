@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -21,9 +20,6 @@ const (
 	limitMetric = "tessera_container_memory_limit_bytes"
 	usedMetric  = "tessera_container_memory_used_bytes"
 )
-
-// agentTimeout limits the request to one agent.
-const agentTimeout = 30 * time.Second
 
 // addUsage adds the containers with a limit to the holders of the list. An agent that cannot be queried is a problem of the list.
 func (r request) addUsage(ctx context.Context, c *cluster.Cluster, list *List) error {
@@ -41,7 +37,7 @@ func (r request) addUsage(ctx context.Context, c *cluster.Cluster, list *List) e
 	}
 	for _, p := range pods {
 		shown := slices.ContainsFunc(list.Items, func(g GPU) bool { return g.Node == p.Spec.NodeName && g.Shared != nil })
-		if p.Labels[cluster.LabelName] != cluster.AgentName || p.Status.Phase != corev1.PodRunning || !shown {
+		if !cluster.IsRunningAgent(p) || !shown {
 			continue
 		}
 		if err := addAgentUsage(ctx, runner, p, list); err != nil {
@@ -53,7 +49,7 @@ func (r request) addUsage(ctx context.Context, c *cluster.Cluster, list *List) e
 
 // addAgentUsage adds the containers of one node. During an update of the agent, only one of two exports them.
 func addAgentUsage(ctx context.Context, runner cluster.Runner, agent corev1.Pod, list *List) error {
-	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cluster.AgentTimeout)
 	defer cancel()
 	text, err := runner.Run(ctx, agent, cluster.AgentContainer, cluster.AgentName, "metrics")
 	if err != nil {

@@ -222,11 +222,16 @@ func (r room) claim(ctx context.Context, name, class string) {
 	GinkgoHelper()
 	_, err := c.Client.ResourceV1().ResourceClaims(r.name).Create(ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
-			{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}},
-		}}},
+		Spec:       deviceOf(class),
 	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
+}
+
+// deviceOf is a claim for a device of the class.
+func deviceOf(class string) resourceapi.ResourceClaimSpec {
+	return resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
+		{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}},
+	}}}
 }
 
 // template creates a template of claims for a device of the class.
@@ -234,9 +239,7 @@ func (r room) template(ctx context.Context, name, class string) {
 	GinkgoHelper()
 	_, err := c.Client.ResourceV1().ResourceClaimTemplates(r.name).Create(ctx, &resourceapi.ResourceClaimTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: resourceapi.ResourceClaimTemplateSpec{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
-			{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}},
-		}}}},
+		Spec:       resourceapi.ResourceClaimTemplateSpec{Spec: deviceOf(class)},
 	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 }

@@ -268,7 +268,7 @@ static void accept_all(void)
 		int listener = !server->pid ? -1 : own ? server->listener : *space->name ? space->listener : -1;
 		struct pollfd wait = {.fd = listener, .events = POLLIN};
 
-		if (control.protocol == 3 && poll(&wait, 1, 0) > 0 && wait.revents)
+		if (listener >= 0 && control.protocol == 3 && poll(&wait, 1, 0) > 0 && wait.revents)
 			accept_from(listener, server, own ? &server->space[0] : space);
 	}
 }
