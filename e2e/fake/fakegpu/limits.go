@@ -116,14 +116,3 @@ func MemoryLimits(dir string) ([]MemoryLimit, error) {
 
 // Hierarchy is the folder of the machine's control groups, where sysfs has it.
 func Hierarchy(dir string) string { return filepath.Join(SysRoot(dir), "fs/cgroup") }
-
-// AddGroup makes the folder of a control group below Hierarchy with the files that the kernel gives it: a tree of folders in the place of a hierarchy of
-// version 2, for hosts that have none with these controllers.
-func AddGroup(dir, path string, controllers ...string) (folder string, err error) {
-	folder = filepath.Join(Hierarchy(dir), path)
-	err = os.MkdirAll(folder, 0o755)
-	for name, text := range map[string]string{"cgroup.type": "domain\n", "cgroup.controllers": strings.Join(controllers, " ") + "\n"} {
-		err = errors.Join(err, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644))
-	}
-	return folder, errors.Join(err, writeRegions(dir))
-}

@@ -78,6 +78,7 @@ func TestLimitedGroup(t *testing.T) {
 		l.limit(folder, 1024, nvml.SUCCESS)
 		for verb, want := range map[string]string{
 			"memory": "768 of 1024 MiB", "allocate=768": "allocated", "allocate=769": outOfMemory, "fill": outOfMemory,
+			"managed=2000": "allocated", // it is not counted
 		} {
 			if got := l.run(folder, verb); got != want {
 				l.t.Errorf("%s: %q, want %q", verb, got, want)

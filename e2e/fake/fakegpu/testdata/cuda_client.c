@@ -1,8 +1,8 @@
 /*
  * A CUDA program for the tests. It prints the devices, and for every argument does something on the
- * first: "add" adds two vectors, "fill" allocates all memory and one byte more, "allocate=N" N MiB, "load=N" keeps
+ * first: "add" adds two vectors, "fill" allocates all memory and one byte more, "allocate=N" N MiB, "managed=N" N MiB of managed memory, "load=N" keeps
  * the device busy for N seconds, "memory" prints what is free and all in MiB, "share"
- * the multiprocessors and what is free, "hold" makes a context, says so, and keeps it until its input ends. The other verbs
+ * the multiprocessors and what is free, "keep=N" allocates N MiB, keeps them until its input ends and prints "memory", "hold" makes a context, says so, and keeps it until its input ends. The other verbs
  * are misuses, which the driver refuses.
  */
 #include <dlfcn.h>
@@ -203,9 +203,20 @@ int main(int count, char **arguments)
 			share(device);
 		if (!strncmp(arguments[i], "allocate=", 9))
 			allocate(strtoul(arguments[i] + 9, NULL, 10));
+		if (!strncmp(arguments[i], "managed=", 8)) {
+			pointer memory;
+
+			CALL(cuMemAllocManaged, &memory, (size_t)strtoul(arguments[i] + 8, NULL, 10) << 20, 1 /* CU_MEM_ATTACH_GLOBAL */);
+			puts("allocated");
+		}
 		if (!strncmp(arguments[i], "load=", 5))
 			for (time_t end = time(NULL) + atoi(arguments[i] + 5); time(NULL) < end;)
 				add();
+		if (!strncmp(arguments[i], "keep=", 5)) {
+			allocate(strtoul(arguments[i] + 5, NULL, 10));
+			getchar();
+			memory();
+		}
 		if (!strcmp(arguments[i], "hold")) {
 			puts("holding");
 			getchar();

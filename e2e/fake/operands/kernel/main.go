@@ -4,6 +4,8 @@
 //	kernel insmod <module> <version>
 //	kernel rmmod <module>
 //	kernel lsmod
+//	kernel runc ...  runc with control groups of Linux 6.14, which have the controllers misc and dmem: in a tree in the place of the hierarchy
+//	kernel group    the hook with which runc makes them
 //	boot            in a virtual machine, at each boot: a power cycle of the GPUs, which then have the boot ID of the machine's kernel
 //
 // Its exit status is the error number of the system call that it replaces, EBUSY (16) for a module that is in use.
@@ -38,7 +40,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: kernel insmod <module> <version> | rmmod <module> | lsmod")
+var errUsage = errors.New("usage: kernel insmod <module> <version> | rmmod <module> | lsmod | runc <argument>... | group")
 
 func run(machine string, args []string) error {
 	switch line := strings.Join(args[:min(1, len(args))], ""); {
@@ -52,6 +54,10 @@ func run(machine string, args []string) error {
 			fmt.Println(module)
 		}
 		return err
+	case line == "runc":
+		return runc(filepath.Join(machine, "bin/kernel"), args[1:])
+	case line == "group" && len(args) == 1:
+		return fakegpu.AddGroupOf(machine, os.Stdin, "misc", "dmem")
 	}
 	return errUsage
 }

@@ -31,6 +31,8 @@ typedef enum {
 	CUDA_ERROR_UNKNOWN = 999,
 } CUresult;
 
+enum { CU_MEM_ATTACH_GLOBAL = 1, CU_MEM_ATTACH_HOST = 2 };
+
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;

@@ -44,13 +44,15 @@ static CUresult room(CUdevice number, const struct device *d, unsigned long long
 	return CUDA_SUCCESS;
 }
 
-static CUresult reserve(CUdevice number, const struct device *d, size_t size, struct block **made)
+/* reserve allocates memory. The driver counts managed memory as the system's and not against the limits of control groups (NVIDIA Multi-Process Service, MPS v3
+ * Memory Partitioning). */
+static CUresult reserve(CUdevice number, const struct device *d, size_t size, bool managed, struct block **made)
 {
 	unsigned long long left;
 
 	TRY(room(number, d, &left));
-	struct charge charge;
-	if (size > left || !memory_charge(d->gpu, size, &charge))
+	struct charge charge = {0};
+	if (size > left || !(managed || memory_charge(d->gpu, size, &charge)))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	CUresult taken = mps_client() ? mps_memory("take", d, size, &left) : CUDA_SUCCESS;
 	if (taken != CUDA_SUCCESS) {
@@ -66,7 +68,7 @@ static CUresult reserve(CUdevice number, const struct device *d, size_t size, st
 	return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
+static CUresult allocate(CUdeviceptr *pointer, size_t size, bool managed)
 {
 	CUdevice number;
 	struct device *d;
@@ -76,11 +78,19 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
 	TRY(context_current(&number));
 	TRY(device_get(number, &d));
 	pthread_mutex_lock(&lock);
-	CUresult result = reserve(number, d, size, &made);
+	CUresult result = reserve(number, d, size, managed, &made);
 	pthread_mutex_unlock(&lock);
 	if (result == CUDA_SUCCESS)
 		*pointer = (CUdeviceptr)(uintptr_t)made->memory;
 	return result;
+}
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size) { return allocate(pointer, size, false); }
+
+EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned flags)
+{
+	REQUIRE(flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
+	return allocate(pointer, size, true);
 }
 
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
