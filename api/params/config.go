@@ -23,8 +23,8 @@ type Config interface {
 	serves(gpu.Shape) bool
 	// normalize sets the defaults.
 	normalize()
-	// requestPaths returns the paths of the fields that request a time slice and an MPS daemon; nil if the entry does not request it.
-	requestPaths() (timeSlice, mps *field.Path)
+	// requests returns what the entry requests that not every device can have.
+	requests() requests
 	// apply applies the entry to the settings. Tessera's kinds change the settings whose fields the entry has and keep the
 	// others; NVIDIA's kinds replace all settings.
 	apply(*Settings)
@@ -33,6 +33,9 @@ type Config interface {
 	perDevice() (map[string]Memory, bool)
 }
 
+// requests are the paths of the fields that request a time slice, an MPS daemon and a memory limit; nil if an entry does not request it.
+type requests struct{ timeSlice, mps, memoryLimit *field.Path }
+
 // GPUConfig is the parameters of a whole or shared GPU.
 type GPUConfig struct {
 	metav1.TypeMeta `json:",inline"`
@@ -40,6 +43,8 @@ type GPUConfig struct {
 	TimeSlicing *TimeSlicing `json:"timeSlicing,omitempty"`
 	// MPS runs an MPS daemon for this claim only; absent keeps what an earlier entry set.
 	MPS *MPS `json:"mps,omitempty"`
+	// MemoryLimit is the most to which the memory limit of a share's containers can be raised while they run; absent keeps what an earlier entry set.
+	MemoryLimit *Memory `json:"memoryLimit,omitempty"`
 	// Devices adds device nodes of the node to the containers. It replaces those of an earlier entry; absent keeps them. Only
 	// DeviceClasses may have it.
 	Devices []Extra `json:"devices,omitempty"`
@@ -95,14 +100,18 @@ func (t *TimeSlicing) normalize() {
 	}
 }
 
-func (c *GPUConfig) requestPaths() (timeSlice, mps *field.Path) {
+func (c *GPUConfig) requests() requests {
+	r := requests{mps: c.MPS.path()}
 	if c.TimeSlicing != nil {
-		timeSlice = field.NewPath("timeSlicing")
+		r.timeSlice = field.NewPath("timeSlicing")
 	}
-	return timeSlice, c.MPS.path()
+	if c.MemoryLimit != nil {
+		r.memoryLimit = field.NewPath("memoryLimit")
+	}
+	return r
 }
 
-func (c *MIGConfig) requestPaths() (timeSlice, mps *field.Path) { return nil, c.MPS.path() }
+func (c *MIGConfig) requests() requests { return requests{mps: c.MPS.path()} }
 
 func (c *GPUConfig) perDevice() (map[string]Memory, bool) { return nil, c.MPS != nil }
 func (c *MIGConfig) perDevice() (map[string]Memory, bool) { return nil, c.MPS != nil }

@@ -45,6 +45,7 @@ func TestDecode(t *testing.T) {
 		"null interval":           {of("GPUConfig", `,"timeSlicing":{"interval":null}`), &GPUConfig{TypeMeta: gpuConfig, TimeSlicing: &TimeSlicing{Interval: Default}}},
 		"long time slices":        {of("GPUConfig", `,"timeSlicing":{"interval":"Long"}`), &GPUConfig{TypeMeta: gpuConfig, TimeSlicing: &TimeSlicing{Interval: Long}}},
 		"empty MPS":               {of("MIGConfig", `,"mps":{}`), &MIGConfig{TypeMeta: migConfig, MPS: &MPS{}}},
+		"a memory limit":          {of("GPUConfig", `,"memoryLimit":"4Gi"`), &GPUConfig{TypeMeta: gpuConfig, MemoryLimit: new(Memory(4 << 30))}},
 		"MPS with limits":         {of("MIGConfig", `,"mps":{"activeThreadPercentage":50,"pinnedMemoryLimit":"4Gi"}`), &MIGConfig{TypeMeta: migConfig, MPS: &MPS{ActiveThreadPercentage: new(50), PinnedMemoryLimit: new(Memory(4 << 30))}}},
 		"MPS limits at their end": {of("GPUConfig", `,"mps":{"activeThreadPercentage":100,"pinnedMemoryLimit":"1048576"}`), &GPUConfig{TypeMeta: gpuConfig, MPS: &MPS{ActiveThreadPercentage: new(100), PinnedMemoryLimit: new(Memory(1 << 20))}}},
 		"a fraction of memory":    {of("GPUConfig", `,"mps":{"pinnedMemoryLimit":"1.5Gi"}`), &GPUConfig{TypeMeta: gpuConfig, MPS: &MPS{PinnedMemoryLimit: new(Memory(3 << 29))}}},
@@ -149,6 +150,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"a whole fraction":          {mps(`"activeThreadPercentage":50.0`), "mps.activeThreadPercentage: Invalid value: 50"},
 		"percent in words":          {mps(`"activeThreadPercentage":"50"`), `mps.activeThreadPercentage: Invalid value: "50"`},
 		"more than an int":          {mps(`"activeThreadPercentage":18446744073709551666`), `mps.activeThreadPercentage: Invalid value: 1.8446744073709552e+19`},
+		"a memory limit of MIG":     {of("MIGConfig", `,"memoryLimit":"4Gi"`), "memoryLimit: Forbidden: unknown field"},
+		"an object as memory limit": {of("GPUConfig", `,"memoryLimit":{}`), "memoryLimit: Invalid value"},
 		"a truth for memory":        {limit("true"), "mps.pinnedMemoryLimit: Invalid value: true: " + memory},
 		"empty memory":              {limit(`""`), `mps.pinnedMemoryLimit: Invalid value: "": ` + memory},
 		"little memory":             {limit(`"1048575"`), `mps.pinnedMemoryLimit: Invalid value: "1048575": ` + memory},
@@ -272,8 +275,8 @@ func shapeOf(typ reflect.Type) any {
 func TestReference(t *testing.T) {
 	t.Parallel()
 	rows := Reference()
-	if len(rows) != 29 {
-		t.Errorf("%d rows, want 29", len(rows))
+	if len(rows) != 30 {
+		t.Errorf("%d rows, want 30", len(rows))
 	}
 	want := Row{
 		APIVersion: APIVersion, Kind: GPUConfigKind, Name: "mps.activeThreadPercentage", Type: "integer", Unit: "percent",

@@ -99,24 +99,24 @@ func (c *NVIDIAGPUConfig) normalize() {
 func (*NVIDIAMIGConfig) normalize()  {}
 func (*NVIDIAVFIOConfig) normalize() {}
 
-func (c *NVIDIAGPUConfig) requestPaths() (timeSlice, mps *field.Path) {
+func (c *NVIDIAGPUConfig) requests() requests {
 	if c.Sharing == nil {
-		return nil, nil
+		return requests{}
 	}
 	if c.Sharing.Strategy == MPSStrategy {
-		return nil, strategyPath()
+		return requests{mps: strategyPath()}
 	}
-	return strategyPath(), nil
+	return requests{timeSlice: strategyPath()}
 }
 
-func (c *NVIDIAMIGConfig) requestPaths() (timeSlice, mps *field.Path) {
+func (c *NVIDIAMIGConfig) requests() requests {
 	if c.Sharing == nil || c.Sharing.Strategy != MPSStrategy {
-		return nil, nil
+		return requests{}
 	}
-	return nil, strategyPath()
+	return requests{mps: strategyPath()}
 }
 
-func (*NVIDIAVFIOConfig) requestPaths() (timeSlice, mps *field.Path) { return nil, nil }
+func (*NVIDIAVFIOConfig) requests() requests { return requests{} }
 
 // strategyPath is the path of the field that requests both time slices and MPS daemons.
 func strategyPath() *field.Path { return field.NewPath("sharing", "strategy") }

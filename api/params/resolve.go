@@ -152,8 +152,7 @@ func (e *entry) apply(settings *Settings, d Device) (bool, error) {
 		e.config = config
 	}
 	if e.config.serves(d.Shape) {
-		timeSlice, mps := e.config.requestPaths()
-		if err := refusals(d.Shape, timeSlice, mps).ToAggregate(); err != nil {
+		if err := refusals(d.Shape, e.config.requests()).ToAggregate(); err != nil {
 			return false, fmt.Errorf("%s on a device of type %v: %w", e.config.kind(), d.Shape, err)
 		}
 		e.config.apply(settings)

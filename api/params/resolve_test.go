@@ -84,6 +84,7 @@ func TestResolve(t *testing.T) {
 		"time slicing of an MPS class":    {[]resourceapi.DeviceAllocationConfiguration{fromClass(sliced)}, "a", gpu.MPS, `DeviceClass config 0 for request "a": GPUConfig on a device of type mps: timeSlicing`},
 		"own MPS under the GPU's":         {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"mps":{}`))}, "a", gpu.MPS, "mps: Forbidden: a device of type mps uses the MPS daemon of its GPU"},
 		"both under MPS":                  {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"mps":{},"timeSlicing":{}`))}, "a", gpu.MPS, "[timeSlicing: Forbidden"},
+		"a memory limit of a whole GPU":   {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"memoryLimit":"4Gi"`))}, "a", gpu.Whole, "memoryLimit: Forbidden: a whole GPU has no memory limit"},
 		"MPS of a time-shared GPU":        {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"mps":{}`))}, "a", gpu.TimeShare, "mps: Forbidden: an MPS daemon for one claim requires the whole GPU"},
 		"no fields, under MPS":            {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", ""), "a")}, "a", gpu.MPS, ""},
 		"for the other devices":           {[]resourceapi.DeviceAllocationConfiguration{fromClaim(sliced)}, "a", gpu.MIG, ""},

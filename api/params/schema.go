@@ -181,7 +181,7 @@ func Kinds() []Kind {
 		Effect: "sets the GPU's time slice; on a shared GPU that of the first claim applies, and the release of the last claim restores the default",
 	}
 	return []Kind{
-		{APIVersion: APIVersion, Name: GPUConfigKind, For: "whole and shared GPUs", Fields: []Field{timeSlicing, ownMPS(), extras()}},
+		{APIVersion: APIVersion, Name: GPUConfigKind, For: "whole and shared GPUs", Fields: []Field{timeSlicing, ownMPS(), memoryLimit(), extras()}},
 		{APIVersion: APIVersion, Name: MIGConfigKind, For: "MIG devices", Fields: []Field{ownMPS(), extras()}},
 		{
 			APIVersion: NVIDIAAPIVersion, Name: NVIDIAGPUConfigKind, Driver: v1alpha1.NVIDIADriverName, For: "whole and shared GPUs",
@@ -216,6 +216,15 @@ func extras() Field {
 		Name: "devices", Type: Choices, Values: ExtraNames(), Default: "none", FromClass: true,
 		Effect: "adds device nodes of the node to the containers: gds /dev/nvidia-fs* with /run/udev and /etc/cufile.json, gdrcopy /dev/gdrdrv, " +
 			"rdma /dev/infiniband/uverbs* and rdma_cm; preparation fails on a node that has none",
+	}
+}
+
+// memoryLimit returns the field memoryLimit of GPUConfig.
+func memoryLimit() Field {
+	return Field{
+		Name: "memoryLimit", Type: Size, Least: leastPinned, Most: mostPinned, Unit: "bytes", Default: "the memory that the claim requests",
+		Effect: "the most to which tessera shares resize can raise the memory limit of a share's containers: at least what the claim requests and at most the " +
+			"GPU's memory; the part above the request is not reserved. Preparation fails where memory is not limited (attribute memoryEnforced)",
 	}
 }
 

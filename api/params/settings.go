@@ -14,6 +14,8 @@ type Settings struct {
 	TimeSlice string
 	// MPS are the limits of the claim's MPS daemon.
 	MPS MPSSettings
+	// MemoryLimitBytes is the most to which the memory limit of a share's containers can be raised; 0 means the memory that the claim requests.
+	MemoryLimitBytes int64
 	// Extras are device nodes that the containers get in addition to those of the device.
 	Extras Extras
 }
@@ -47,6 +49,9 @@ func (c *GPUConfig) apply(s *Settings) {
 		s.TimeSlice = string(c.TimeSlicing.Interval)
 	}
 	c.MPS.apply(s)
+	if c.MemoryLimit != nil {
+		s.MemoryLimitBytes = int64(*c.MemoryLimit)
+	}
 	s.extend(c.Devices)
 }
 
@@ -81,9 +86,8 @@ func (s *MPSSettings) limit(percentage *int, memory *Memory) {
 	}
 }
 
-// refusals returns why a device of the shape cannot have what is requested at the paths (Config.requestPaths). A nil path requests
-// nothing.
-func refusals(shape gpu.Shape, timeSlice, mps *field.Path) field.ErrorList {
+// refusals returns why a device of the shape cannot have what is requested.
+func refusals(shape gpu.Shape, r requests) field.ErrorList {
 	var errs field.ErrorList
 	refuse := func(path *field.Path, reason string) {
 		if path != nil {
@@ -92,11 +96,13 @@ func refusals(shape gpu.Shape, timeSlice, mps *field.Path) field.ErrorList {
 	}
 	switch shape {
 	case gpu.MPS:
-		refuse(timeSlice, "GPUs of type mps have no time slices: remove it, or request a device of type timeshare or gpu")
-		refuse(mps, "a device of type mps uses the MPS daemon of its GPU: remove it, and limit the claim with capacity.requests of its request")
+		refuse(r.timeSlice, "GPUs of type mps have no time slices: remove it, or request a device of type timeshare or gpu")
+		refuse(r.mps, "a device of type mps uses the MPS daemon of its GPU: remove it, and limit the claim with capacity.requests of its request")
 	case gpu.TimeShare:
-		refuse(mps, "an MPS daemon for one claim requires the whole GPU, and other claims can share this one: request a GPU that one claim holds, or a device of type mps")
-	case gpu.Whole, gpu.MIG, gpu.None, gpu.VFIO, gpu.Monitor:
+		refuse(r.mps, "an MPS daemon for one claim requires the whole GPU, and other claims can share this one: request a GPU that one claim holds, or a device of type mps")
+	case gpu.Whole:
+		refuse(r.memoryLimit, "a whole GPU has no memory limit: remove it, or request a device of type timeshare or mps")
+	case gpu.MIG, gpu.None, gpu.VFIO, gpu.Monitor:
 	}
 	return errs
 }

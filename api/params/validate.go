@@ -119,6 +119,16 @@ func (f Field) permitsAll(value any) bool {
 	return true
 }
 
+// ParseMemory returns the bytes of a text that a Size permits, such as 512Mi.
+func ParseMemory(text string) (uint64, error) {
+	field := Field{Type: Size, Least: leastPinned, Most: mostPinned}
+	if !field.permits(text) {
+		return 0, fmt.Errorf("%.100q: %s", text, field.Demand())
+	}
+	bytes, _ := bytesOf(text)
+	return uint64(bytes), nil
+}
+
 // bytesOf returns the number of bytes of a text or a whole number. Fractions of a byte are dropped. It is false if the value is
 // not an amount of memory, or exceeds mostPinned as a text.
 func bytesOf(value any) (int64, bool) {

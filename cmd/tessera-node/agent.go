@@ -135,7 +135,6 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 		Driver: c.DriverName, Node: c.node, Pool: wire.PoolName(c.node, c.DriverName), Client: client, Registry: registry,
 		Health: a.inventory, Rules: c.rules(), Records: records, BootID: boot,
 	})
-	a.limiter = a.newLimiter(c, records)
 	gate, err := a.newGPUNodeController(c, client.gpuNodes, boot, records)
 	if err != nil {
 		return nil, err
@@ -148,13 +147,14 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	if err != nil {
 		return nil, err
 	}
+	a.limiter = a.newLimiter(c, records)
 	a.publisher = publish.New(publish.Config{Node: c.node, Client: client, Inventory: a.inventory, Options: options, Accepted: timePublishing(registry)})
 	a.server = server.New(server.Config{
 		Driver: c.DriverName, Node: c.node, PodUID: c.podUID, PluginDir: c.data(), RegistryDir: c.registry,
 		Client: client, Claims: a.preparer, Translate: reader.Read, Status: a.status, Metrics: metrics, Health: a.inventory, Rules: c.rules(),
 		MetadataDir: c.metadata(),
 	})
-	a.endpoint = endpoint{address: c.address, profiles: c.profiles, socket: c.socket, client: client, metrics: registry, ready: a.ready, live: a.liveness.Check}
+	a.endpoint = endpoint{address: c.address, profiles: c.profiles, socket: c.socket, client: client, metrics: registry, ready: a.ready, live: a.liveness.Check, resize: a.resize}
 	registerMetrics(ctx, registry, a, records, options)
 	registry.MustRegister(exporter.New(ctx, exporter.Config{
 		Node: c.node, Hardware: a.hardware, Inventory: a.inventory, Records: records,
@@ -182,7 +182,7 @@ func (a *agent) newLimiter(c config, records *checkpoint.Store) *limiter.Server 
 	}
 	return limiter.New(limiter.Config{
 		Sockets: c.limits(), Name: cmp.Or(c.podUID, withoutPod), Hierarchy: c.cgroups(), Containers: filepath.Join(c.limits(), containersFolder),
-		Records: records, Inventory: a.inventory, Driver: driver, Failed: a.status.MemoryLimitFailed,
+		Records: records, Claims: a.preparer, Inventory: a.inventory, Driver: driver, Failed: a.status.MemoryLimitFailed, Resized: a.status.MemoryLimitChanged,
 	})
 }
 
@@ -192,6 +192,14 @@ func (a *agent) usages() exporter.Limits {
 		return nil
 	}
 	return a.limiter
+}
+
+// resize changes the memory limit of a claim.
+func (a *agent) resize(ctx context.Context, r limiter.Resize) (limiter.Resized, error) {
+	if a.limiter == nil {
+		return limiter.Resized{}, errors.New("the GPUs of this node are for virtual machines: their memory is not limited")
+	}
+	return a.limiter.Resize(ctx, r)
 }
 
 // limitMemory serves the hooks of containers whose GPU memory is limited.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"runtime/debug"
 	"strings"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/internal/logs"
 	"github.com/tessera-gpu/tessera/internal/scrape"
 	"github.com/tessera-gpu/tessera/internal/version"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/limiter"
 )
 
 // command returns the command line. Without a subcommand the agent runs.
@@ -32,7 +35,7 @@ func command() *cobra.Command {
 	}
 	logs.Add(root)
 	c.addFlags(root.PersistentFlags())
-	root.AddCommand(readyCommand(&c), liveCommand(&c), metricsCommand(&c), gatherCommand(&c), mpsCommand(&c), hostCommand(), discoverCommand(&c), validateCommand(), versionCommand())
+	root.AddCommand(readyCommand(&c), liveCommand(&c), metricsCommand(&c), resizeCommand(&c), gatherCommand(&c), mpsCommand(&c), hostCommand(), discoverCommand(&c), validateCommand(), versionCommand())
 	return root
 }
 
@@ -74,6 +77,31 @@ func metricsCommand(c *config) *cobra.Command {
 			return err
 		},
 	}
+}
+
+func resizeCommand(c *config) *cobra.Command {
+	var r limiter.Resize
+	cmd := &cobra.Command{
+		Use:   "resize --claim UID --bytes N [--request NAME]",
+		Short: "Change the GPU memory limit of a claim that the running agent has prepared, for tessera shares resize; prints the result as JSON",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			body, err := json.Marshal(r)
+			if err != nil {
+				return err
+			}
+			text, err := call(cmd.Context(), c.socket, http.MethodPost, resizePath, bytes.NewReader(body))
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&r.Claim, "claim", "", "the UID of the claim")
+	cmd.Flags().StringVar(&r.Request, "request", "", "the request of the claim; empty if only one has shares")
+	cmd.Flags().Uint64Var(&r.Bytes, "bytes", 0, "the limit of each container for each share")
+	return cmd
 }
 
 func gatherCommand(c *config) *cobra.Command {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/tessera-gpu/tessera/internal/scrape"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/limiter"
 )
 
 // The paths of the endpoint's checks.
@@ -26,6 +28,12 @@ const (
 	readyPath = "/readyz"
 	livePath  = "/livez"
 )
+
+// resizePath changes the memory limit of a claim: a limiter.Resize is answered by a limiter.Resized.
+const resizePath = "/resize"
+
+// maxResize is the maximum size of a request to resizePath, in bytes.
+const maxResize = 4 << 10
 
 // off is the address of an endpoint that is not served.
 const off = "0"
@@ -42,6 +50,8 @@ type endpoint struct {
 	ready func(context.Context) error
 	// live returns why the agent must be restarted; nil if it progresses.
 	live func() error
+	// resize changes the memory limit of a claim.
+	resize func(context.Context, limiter.Resize) (limiter.Resized, error)
 }
 
 // Run serves until ctx ends.
@@ -59,6 +69,7 @@ func (e endpoint) Run(ctx context.Context) error {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
+	local.HandleFunc("POST "+resizePath, e.serveResize)
 	// The socket of an agent that was killed.
 	if err := os.Remove(e.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("serve on %s: %w", e.socket, err)
@@ -80,6 +91,21 @@ func (e endpoint) Run(ctx context.Context) error {
 		group.Go(func() error { return serve(ctx, "tcp", e.profiles, nil, profiles()) })
 	}
 	return group.Wait()
+}
+
+// serveResize serves resizePath.
+func (e endpoint) serveResize(w http.ResponseWriter, r *http.Request) {
+	var request limiter.Resize
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxResize)).Decode(&request); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	result, err := e.resize(r.Context(), request)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(result)
 }
 
 // profiles returns the handler of net/http/pprof.
@@ -117,15 +143,20 @@ func serve(ctx context.Context, network, address string, config *tls.Config, han
 	return group.Wait()
 }
 
-// query returns the response of the running agent at the socket. The error of a check is the reason why it fails.
+// query returns the response of the running agent at the socket to a GET. The error of a check is the reason why it fails.
 func query(ctx context.Context, socket, path string) ([]byte, error) {
+	return call(ctx, socket, http.MethodGet, path, nil)
+}
+
+// call returns the response of the running agent at the socket.
+func call(ctx context.Context, socket, method, path string, body io.Reader) ([]byte, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	request, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, body)
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 	"github.com/tessera-gpu/tessera/cmd/tessera/quota"
 	"github.com/tessera-gpu/tessera/cmd/tessera/remediation"
+	"github.com/tessera-gpu/tessera/cmd/tessera/shares"
 	"github.com/tessera-gpu/tessera/cmd/tessera/status"
 	"github.com/tessera-gpu/tessera/cmd/tessera/template"
 	"github.com/tessera-gpu/tessera/cmd/tessera/upgrade"
@@ -51,7 +52,7 @@ func command(program string) *cobra.Command {
 	root.SetUsageFunc(usage(root.UsageFunc()))
 	root.AddCommand(
 		gpus.Command(flags), claims.Command(flags), quota.Command(flags), status.Command(flags), doctor.Command(flags), explain.Command(flags),
-		upgrade.Command(flags), remediation.Command(flags), check.Command(), migrate.Command(), template.Command(), bundle.Command(flags), version.Command(flags),
+		upgrade.Command(flags), remediation.Command(flags), shares.Command(flags), check.Command(), migrate.Command(), template.Command(), bundle.Command(flags), version.Command(flags),
 		optionsCommand())
 	return root
 }

@@ -137,8 +137,8 @@ func TestRoundTrip(t *testing.T) {
 			Result:   prepare.Result{Request: text.Draw(t, "request"), Pool: text.Draw(t, "pool"), Device: text.Draw(t, "device"), ShareID: text.Draw(t, "share")},
 			Use:      gpu.Device{GPU: text.Draw(t, "gpu"), Use: gpu.Use{Shape: gpu.Shape(rapid.IntRange(int(gpu.Whole), int(gpu.Monitor)).Draw(t, "shape"))}},
 			Admin:    rapid.Bool().Draw(t, "admin"),
-			Settings: prepare.Settings{TimeSlice: text.Draw(t, "timeSlice"), Extras: params.Extras(rapid.IntRange(0, 7).Draw(t, "extras"))},
-			Interval: text.Draw(t, "interval"),
+			Settings: prepare.Settings{TimeSlice: text.Draw(t, "timeSlice"), MemoryLimitBytes: rapid.Int64().Draw(t, "most"), Extras: params.Extras(rapid.IntRange(0, 7).Draw(t, "extras"))},
+			Interval: text.Draw(t, "interval"), MemoryLimit: rapid.Uint64().Draw(t, "limit"),
 		}
 		if w.Use.Shape.Shared() {
 			w.Use.Share = gpu.Share{MemoryBytes: rapid.Uint64().Draw(t, "memory"), Shares: number.Draw(t, "shares"), Compute: number.Draw(t, "compute")}

@@ -43,6 +43,10 @@ type deviceV1 struct {
 	// do not know the two fields neither write such records nor create such devices.
 	Share *shareV1 `json:"share"`
 	MPS   *mpsV1   `json:"mps"`
+	// MemoryLimit is what containers can allocate, 0 for what the share has; MaxMemoryLimit is the most to which it can be raised, 0 for the same. Agents without
+	// the two fields limit containers that start to what the share has.
+	MemoryLimit    uint64 `json:"memoryLimitBytes"`
+	MaxMemoryLimit int64  `json:"maxMemoryLimitBytes"`
 	// Extras are names of device nodes; this version does not inject those that it does not know.
 	Extras []params.Extra `json:"extras"`
 }
@@ -108,6 +112,7 @@ func encodeDevice(w prepare.Wanted) deviceV1 {
 		Request: w.Request, Pool: w.Pool, Device: w.Device, ShareID: w.ShareID,
 		GPU: w.Use.GPU, Shape: w.Use.Shape.String(),
 		Admin: w.Admin, TimeSlice: w.Settings.TimeSlice, Interval: w.Interval, Extras: w.Settings.Extras.List(),
+		MemoryLimit: w.MemoryLimit, MaxMemoryLimit: w.Settings.MemoryLimitBytes,
 	}
 	if w.Use.Shape == gpu.MIG {
 		p := placementV1(w.Use.Placement)
@@ -183,8 +188,8 @@ func (d deviceV1) wanted() (prepare.Wanted, error) {
 		Result:   prepare.Result{Request: d.Request, Pool: d.Pool, Device: d.Device, ShareID: d.ShareID},
 		Use:      gpu.Device{GPU: d.GPU, Use: gpu.Use{Shape: shape}},
 		Admin:    d.Admin,
-		Settings: prepare.Settings{TimeSlice: d.TimeSlice, Extras: params.ExtrasOf(d.Extras...)},
-		Interval: d.Interval,
+		Settings: prepare.Settings{TimeSlice: d.TimeSlice, MemoryLimitBytes: d.MaxMemoryLimit, Extras: params.ExtrasOf(d.Extras...)},
+		Interval: d.Interval, MemoryLimit: d.MemoryLimit,
 	}
 	if d.Share != nil {
 		w.Use.Share = gpu.Share(*d.Share)

@@ -63,7 +63,7 @@ func (s *Server) containers(ctx context.Context) ([]hook.LimitRequest, error) {
 			err = json.Unmarshal(text, &r)
 		}
 		if err == nil {
-			_, err = os.Stat(filepath.Join(s.Hierarchy, r.Group))
+			_, err = os.Stat(s.folder(r))
 		}
 		switch {
 		case err == nil:
@@ -90,7 +90,7 @@ func (s *Server) Usages(ctx context.Context) ([]Usage, error) {
 	var errs []error
 	for _, c := range containers {
 		for _, u := range s.usesOf(c) {
-			folder := filepath.Join(s.Hierarchy, c.Group)
+			folder := s.folder(c)
 			u.LimitBytes, u.UsedBytes, err = s.Driver.MemoryLimit(ctx, u.GPU, folder)
 			if err != nil {
 				errs = append(errs, err)
@@ -126,6 +126,9 @@ func (s *Server) usesOf(c hook.LimitRequest) []Usage {
 	}
 	return all
 }
+
+// folder returns the folder of the container's control group.
+func (s *Server) folder(r hook.LimitRequest) string { return filepath.Join(s.Hierarchy, r.Group) }
 
 func (s *Server) pciOf(gpuName string) string {
 	g, _ := s.Inventory.Node().Find(gpuName) // one that is missing has no address, and no region

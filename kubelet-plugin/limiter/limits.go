@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -39,7 +40,7 @@ func sum(devices []hook.LimitedDevice, records map[string]prepare.Record, limite
 		if limiter == gpu.NotLimited {
 			return nil, fmt.Errorf("%s: its driver limits no memory now: %w", use.GPU, gpu.ErrUnsupported)
 		}
-		bytes, _ := limiter.MemoryLimit(use.Use)
+		bytes := limitOf(r.Wanted[d.Position], limiter)
 		byGPU[use.GPU] = plus(byGPU[use.GPU], bytes)
 	}
 	var limits []limit
@@ -47,6 +48,23 @@ func sum(devices []hook.LimitedDevice, records map[string]prepare.Record, limite
 		limits = append(limits, limit{name, byGPU[name]})
 	}
 	return limits, nil
+}
+
+// limitOf returns what a container can allocate for one device, in bytes.
+func limitOf(w prepare.Wanted, limiter gpu.Limiter) uint64 {
+	bytes, _ := limiter.MemoryLimit(w.Use.Use)
+	return cmp.Or(w.MemoryLimit, bytes)
+}
+
+// claimsOf returns the UIDs of the container's claims.
+func claimsOf(r hook.LimitRequest) []string {
+	var uids []string
+	for _, d := range r.Devices {
+		if !slices.Contains(uids, d.Claim) {
+			uids = append(uids, d.Claim)
+		}
+	}
+	return uids
 }
 
 // plus adds limits without an overflow.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -38,17 +39,27 @@ type Config struct {
 	Hierarchy string
 	// Containers is the folder of the records of limited containers, for all agents of the node.
 	Containers string
-	// Records are the claims, Inventory the GPUs, Driver sets the limits.
+	// Records are the claims, Claims locks one, Inventory are the GPUs, Driver sets the limits.
 	Records   Records
+	Claims    Claims
 	Inventory prepare.Inventory
 	Driver    Driver
 	// Failed is called for each claim of a container that does not start because its memory cannot be limited. It must not block.
 	Failed func(claim prepare.Ref, cause error)
+	// Resized is called after Resize has changed the limit of a claim, with a sentence about it. It must not block.
+	Resized func(claim prepare.Ref, text string)
 }
 
-// Records reads the record of a claim (prepare.Records).
+// Records reads and writes the records of claims (prepare.Records).
 type Records interface {
 	Load(uid string) (prepare.Record, error)
+	Save(r prepare.Record) error
+	List() ([]prepare.Record, error)
+}
+
+// Claims locks claims (prepare.Preparer).
+type Claims interface {
+	LockPrepared(ctx context.Context, claim prepare.Ref) (r prepare.Record, unlock func(), err error)
 }
 
 // Driver limits memory. Implementations are safe for concurrent use.
@@ -71,19 +82,22 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve the limits of GPU memory: %w", err)
 	}
+	defer listener.Close() //nolint:errcheck // it is closed already if ctx has ended
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
 	var calls sync.WaitGroup
 	defer calls.Wait()
+	calls.Go(func() { s.restore(ctx) })
 	for {
 		connection, err := listener.Accept()
 		switch {
+		case err == nil: // also if ctx has just ended
+			calls.Go(func() { s.serve(ctx, connection) })
 		case ctx.Err() != nil:
 			return nil
-		case err != nil:
+		default:
 			return fmt.Errorf("serve the limits of GPU memory: %w", err)
 		}
-		calls.Go(func() { s.serve(ctx, connection) })
 	}
 }
 
@@ -139,26 +153,14 @@ func (s *Server) limit(ctx context.Context, request hook.LimitRequest) error {
 	if err := validate(request); err != nil {
 		return err
 	}
-	records := map[string]prepare.Record{}
-	var err error
-	for _, d := range request.Devices {
-		if _, known := records[d.Claim]; known || err != nil {
-			continue
-		}
-		records[d.Claim], err = s.Records.Load(d.Claim)
-		if errors.Is(err, prepare.ErrNoRecord) {
-			err = fmt.Errorf("device %s: %w", d, errNotPrepared)
-		}
+	// The container is recorded before the records of its claims are read, so that Resize changes its limits too.
+	if err := s.record(request); err != nil {
+		return err
 	}
-	if err == nil {
-		err = s.record(request)
-	}
-	if err == nil {
-		err = s.apply(ctx, request, records)
-	}
+	err := s.apply(ctx, request)
 	if err != nil && !errors.Is(err, gpu.ErrNoDriver) {
-		for _, r := range records {
-			if r.UID != "" {
+		for _, uid := range claimsOf(request) {
+			if r, unread := s.Records.Load(uid); unread == nil {
 				s.Failed(r.Ref, err)
 			}
 		}
@@ -166,27 +168,73 @@ func (s *Server) limit(ctx context.Context, request hook.LimitRequest) error {
 	return err
 }
 
-func (s *Server) apply(ctx context.Context, request hook.LimitRequest, records map[string]prepare.Record) error {
-	node := s.Inventory.Node()
-	limiterOf := func(name string) gpu.Limiter {
-		g, _ := node.Find(name)
-		return g.Limiter
+// apply sets the limits of a container that follow from the records. If these change meanwhile (Resize), it sets the new ones.
+func (s *Server) apply(ctx context.Context, request hook.LimitRequest) error {
+	limits, err := s.limitsOf(request, nil)
+	for err == nil {
+		if err = s.set(ctx, request.Group, limits); err != nil {
+			return err
+		}
+		var now []limit
+		if now, err = s.limitsOf(request, nil); slices.Equal(now, limits) {
+			break
+		}
+		limits = now
 	}
-	limits, err := sum(request.Devices, records, limiterOf)
-	if err != nil {
-		return err
+	return err
+}
+
+// limitsOf returns the limits of a container. A record in changed replaces the one that is stored.
+func (s *Server) limitsOf(request hook.LimitRequest, changed map[string]prepare.Record) ([]limit, error) {
+	records := maps.Clone(changed)
+	if records == nil {
+		records = map[string]prepare.Record{}
 	}
-	folder := filepath.Join(s.Hierarchy, request.Group)
+	for _, uid := range claimsOf(request) {
+		if _, known := records[uid]; known {
+			continue
+		}
+		r, err := s.Records.Load(uid)
+		if errors.Is(err, prepare.ErrNoRecord) {
+			err = fmt.Errorf("claim %s: %w", uid, errNotPrepared)
+		}
+		if err != nil {
+			return nil, err
+		}
+		records[uid] = r
+	}
+	return sum(request.Devices, records, s.limiterOf)
+}
+
+func (s *Server) limiterOf(gpuName string) gpu.Limiter {
+	g, _ := s.Inventory.Node().Find(gpuName) // nothing limits one that is missing
+	return g.Limiter
+}
+
+// set sets the limits of a control group, and checks that they are in effect.
+func (s *Server) set(ctx context.Context, group string, limits []limit) error {
+	folder := filepath.Join(s.Hierarchy, group)
 	for _, l := range limits {
-		if err := checkController(folder, string(limiterOf(l.gpu))); err != nil {
+		if err := checkController(folder, string(s.limiterOf(l.gpu))); err != nil {
 			return err
 		}
 		if err := s.Driver.LimitMemory(ctx, l.gpu, folder, l.bytes); err != nil {
 			return err
 		}
 	}
-	klog.FromContext(ctx).V(2).Info("Limited the GPU memory of a container", "group", request.Group, "limits", limits)
+	klog.FromContext(ctx).V(2).Info("Limited the GPU memory of a container", "group", group, "limits", limits)
 	return nil
+}
+
+// restore sets the limits of all containers again, because an agent that was killed within Resize can have left others.
+func (s *Server) restore(ctx context.Context) {
+	containers, err := s.containers(ctx)
+	for _, c := range containers {
+		err = errors.Join(err, s.apply(ctx, c))
+	}
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "GPU memory limits of running containers are not as their claims demand")
+	}
 }
 
 // checkController returns an error if the group does not have the controller: the driver would then charge a group above, and accept a limit that never

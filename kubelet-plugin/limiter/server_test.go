@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,29 +27,57 @@ type node struct {
 	*Server
 	t *testing.T
 
-	mutex  sync.Mutex
-	err    error // of the driver
-	limits []string
-	failed []string
+	mutex   sync.Mutex
+	records map[string]prepare.Record
+	err     error // of the driver
+	limits  []string
+	failed  []string
+	resized []string
+	// used is what the processes of each group have allocated; set is called before a limit is set.
+	used map[string]uint64
+	set  func(group string) error
 }
 
 func (n *node) Node() gpu.Node {
-	return gpu.Node{GPUs: []gpu.GPU{{PCI: "0", Limiter: gpu.LimitedByMisc}, {PCI: "1", Index: 1, Limiter: gpu.LimitedByMisc}}}
+	return gpu.Node{GPUs: []gpu.GPU{{PCI: "0", Limiter: gpu.LimitedByMisc, ShareableBytes: 12 * gib}, {PCI: "1", Index: 1, Limiter: gpu.LimitedByMisc}}}
 }
 
 func (n *node) Load(uid string) (prepare.Record, error) {
-	switch uid {
-	case "a":
-		return record("a", prepare.StatePrepared, share("gpu-0", gib), share("gpu-1", 2*gib)), nil
-	case "b":
-		return record("b", prepare.StatePrepared, share("gpu-0", 4*gib)), nil
-	case "damaged":
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	switch r, known := n.records[uid]; {
+	case known:
+		return r, nil
+	case uid == "damaged":
 		return prepare.Record{}, &prepare.UnreadableRecord{Claim: prepare.Ref{UID: uid}}
 	}
 	return prepare.Record{}, prepare.ErrNoRecord
 }
 
+func (n *node) Save(r prepare.Record) error {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	n.records[r.UID] = r
+	return nil
+}
+
+func (n *node) List() ([]prepare.Record, error) {
+	n.mutex.Lock()
+	defer n.mutex.Unlock()
+	return slices.Collect(maps.Values(n.records)), nil
+}
+
+func (n *node) LockPrepared(_ context.Context, claim prepare.Ref) (prepare.Record, func(), error) {
+	r, err := n.Load(claim.UID)
+	return r, func() {}, err
+}
+
 func (n *node) LimitMemory(_ context.Context, gpuName, folder string, bytes uint64) error {
+	if n.set != nil {
+		if err := n.set(filepath.Base(folder)); err != nil {
+			return err
+		}
+	}
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
 	if n.err != nil {
@@ -58,12 +87,15 @@ func (n *node) LimitMemory(_ context.Context, gpuName, folder string, bytes uint
 	return nil
 }
 
-// MemoryLimit returns 3 of 4 GiB; a whole GPU has no limit.
-func (n *node) MemoryLimit(_ context.Context, gpuName, _ string) (limit, used uint64, err error) {
+// MemoryLimit returns 3 of 4 GiB, unless used has another number; a whole GPU has no limit.
+func (n *node) MemoryLimit(_ context.Context, gpuName, folder string) (limit, used uint64, err error) {
 	n.mutex.Lock()
 	defer n.mutex.Unlock()
 	if gpuName == "gpu-1" {
 		return gpu.NoMemoryLimit, 0, n.err
+	}
+	if used, known := n.used[filepath.Base(folder)]; known {
+		return 4 * gib, used, n.err
 	}
 	return 4 * gib, 3 * gib, n.err
 }
@@ -76,9 +108,13 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(top) })
-	n := &node{t: t}
+	n := &node{t: t, records: map[string]prepare.Record{
+		"a": record("a", prepare.StatePrepared, share("gpu-0", gib), share("gpu-1", 2*gib)),
+		"b": record("b", prepare.StatePrepared, share("gpu-0", 4*gib)),
+	}}
 	n.Server = New(Config{
-		Sockets: filepath.Join(top, "s"), Name: "agent", Hierarchy: filepath.Join(top, "cgroup"), Containers: filepath.Join(top, "c"), Records: n, Inventory: n, Driver: n,
+		Sockets: filepath.Join(top, "s"), Name: "agent", Hierarchy: filepath.Join(top, "cgroup"), Containers: filepath.Join(top, "c"), Records: n, Claims: n, Inventory: n, Driver: n,
+		Resized: func(claim prepare.Ref, text string) { n.resized = append(n.resized, claim.Name+": "+text) },
 		Failed: func(claim prepare.Ref, cause error) {
 			n.mutex.Lock()
 			defer n.mutex.Unlock()

@@ -56,6 +56,8 @@ type Wanted struct {
 	// Interval is the time slice in effect for the device, decided when it is prepared; empty if no claim requested one. It differs from the
 	// Settings if an earlier claim of the GPU requested another one.
 	Interval string
+	// MemoryLimit is what each of the device's containers can allocate, if it was changed while the claim was prepared; 0 means what the claim requests.
+	MemoryLimit uint64
 	// DaemonByLimit is set for a device of a record of a release in which one MPS daemon of a claim served only GPUs with the same memory limit: the claim
 	// keeps its daemons, because its containers are their clients.
 	DaemonByLimit bool

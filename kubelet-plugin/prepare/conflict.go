@@ -79,11 +79,30 @@ func ownedByAny(records []Record, i gpu.Instance) bool {
 func admitDevices(r Record, v view, g reading) error {
 	held := holdersOn(r, v, g)
 	for _, w := range r.on(g.name) {
+		if err := checkMemoryLimit(w, g.GPU); err != nil {
+			return fmt.Errorf("device %s: memoryLimit: %w", w.Device, err)
+		}
 		g.ShareableBytes = 0 // claims that were allocated before less was published keep what they have
 		if err := checkFit(g.Empty(v.shares), held, w.Use.Use); err != nil {
 			return fmt.Errorf("device %s: %w", w.Device, err)
 		}
 		held = append(held, holder{use: w.Use.Use, refusal: &AlreadyHeld{GPU: g.name, Use: w.Use.Use, Claim: r.Ref}})
+	}
+	return nil
+}
+
+// checkMemoryLimit returns why the memory limit of the device's containers cannot be raised as its parameters demand.
+func checkMemoryLimit(w Wanted, g gpu.GPU) error {
+	limit := uint64(w.Settings.MemoryLimitBytes)
+	switch {
+	case limit == 0:
+		return nil
+	case !g.Limiter.Limits(w.Use.Shape):
+		return fmt.Errorf("the memory of devices of type %v is not limited on this GPU, memoryEnforced is none: %w", w.Use.Shape, gpu.ErrUnsupported)
+	case limit < w.Use.Share.MemoryBytes:
+		return fmt.Errorf("%d bytes: is below the %d bytes of memory that the claim requests: %w", limit, w.Use.Share.MemoryBytes, gpu.ErrUnsupported)
+	case limit > g.Shareable():
+		return fmt.Errorf("%d bytes: is more than the %d bytes that shares of this GPU have: %w", limit, g.Shareable(), gpu.ErrUnsupported)
 	}
 	return nil
 }

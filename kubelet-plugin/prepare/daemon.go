@@ -107,7 +107,8 @@ func (w Wanted) exclusive() bool {
 // limits returns the limits of a client of the device's daemon; 0 is no limit.
 func (w Wanted) limits() (activeThreadPercentage int, pinnedMemoryBytes int64) {
 	if w.Use.Shape == gpu.MPS {
-		return w.Use.Share.Compute, int64(w.Use.Share.MemoryBytes)
+		// The limit of the control group is the lower one until it is raised.
+		return w.Use.Share.Compute, max(int64(w.Use.Share.MemoryBytes), w.Settings.MemoryLimitBytes)
 	}
 	return w.Settings.MPS.ActiveThreadPercentage, w.Settings.MPS.PinnedMemoryBytes
 }

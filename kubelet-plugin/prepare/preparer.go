@@ -249,6 +249,28 @@ func (p *Preparer) unprepare(ctx context.Context, claim Ref) (err error) {
 	return release(ctx, stored)
 }
 
+// LockPrepared returns the record of the prepared claim under its lock: calls of kubelet for the claim wait until unlock is called. The error wraps
+// ErrNoRecord if the claim is not prepared.
+func (p *Preparer) LockPrepared(ctx context.Context, claim Ref) (r Record, unlock func(), err error) {
+	if err := claim.validate(); err != nil {
+		return Record{}, nil, err
+	}
+	lock, err := p.locks.acquireClaim(ctx, claim)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	unlock = func() { lock.releaseAfter(!p.hasRecord(claim)) }
+	r, err = p.loadRecord(claim)
+	if err == nil && (r.State != StatePrepared || r.BootID != p.BootID) {
+		err = ErrNoRecord
+	}
+	if err != nil {
+		unlock()
+		return Record{}, nil, err
+	}
+	return r, unlock, nil
+}
+
 // hasRecord reports whether the claim has a record, or may have one.
 func (p *Preparer) hasRecord(claim Ref) bool {
 	r, err := p.loadRecord(claim)

@@ -62,6 +62,66 @@ func TestFirstClaimDecidesInterval(t *testing.T) {
 	clean(t, w)
 }
 
+// The memory limit of a share can be raised at most to what the GPU has, and only where the driver limits memory.
+func TestMemoryLimitIsChecked(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		limiter gpu.Limiter
+		shape   gpu.Shape
+		limit   int64
+		want    string
+	}{
+		"as requested":         {gpu.LimitedByMisc, gpu.TimeShare, 10 << 30, ""},
+		"more":                 {gpu.LimitedByDmem, gpu.MPS, 20 << 30, ""},
+		"less than requested":  {gpu.LimitedByMisc, gpu.TimeShare, 9 << 30, "is below the 10737418240 bytes of memory that the claim requests"},
+		"more than the GPU":    {gpu.LimitedByMisc, gpu.TimeShare, 200 << 30, "is more than the"},
+		"an old driver":        {gpu.NotLimited, gpu.TimeShare, 20 << 30, "memoryEnforced is none"},
+		"MPS shares with misc": {gpu.LimitedByMisc, gpu.MPS, 20 << 30, "memoryEnforced is none"},
+	} {
+		w := newWorld(t, "h100x2")
+		w.node.GPUs[0].Limiter = test.limiter
+		p := w.process(t, nil)
+		wanted := w.share(0, test.shape, 10, 0)
+		wanted.Settings.MemoryLimitBytes = test.limit
+		answers, err := p.Prepare(quiet(t), claim("a", wanted))
+		switch {
+		case test.want != "" && (!errors.Is(err, gpu.ErrUnsupported) || !has(err, "memoryLimit: ", test.want)):
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		case test.want == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case test.want == "" && test.shape == gpu.MPS && answers[0].Daemon.PinnedMemoryBytes != test.limit:
+			// The limit of the control group is raised at run time; what connected clients would get from MPS is not documented.
+			t.Errorf("%s: the MPS daemon limits its clients to %d bytes", name, answers[0].Daemon.PinnedMemoryBytes)
+		}
+	}
+}
+
+// The record of a claim is locked only while the claim is prepared, and kubelet's calls for the claim wait.
+func TestLockPrepared(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	if _, _, err := p.LockPrepared(quiet(t), ref("a")); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("before: %v", err)
+	}
+	c := claim("a", w.share(0, gpu.TimeShare, 10, 0))
+	mustPrepare(t, p, c)
+	r, unlock, err := p.LockPrepared(quiet(t), c.Ref)
+	if err != nil || r.Ref != c.Ref {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	ctx, cancel := context.WithCancel(quiet(t))
+	cancel()
+	if err := p.Unprepare(ctx, c.Ref); !errors.Is(err, context.Canceled) {
+		t.Errorf("meanwhile: %v", err)
+	}
+	unlock()
+	w.reboot()
+	if _, _, err := w.process(t, nil).LockPrepared(quiet(t), c.Ref); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("after a reboot: %v", err)
+	}
+}
+
 // TestSharesAreCounted hands out shares as an allocator may that knows nothing of another one.
 func TestSharesAreCounted(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,8 @@ const (
 	ReasonTimeSliceNotApplied = "TimeSliceNotApplied"
 	// ReasonMemoryLimitFailed: a container did not start, because its GPU memory could not be limited.
 	ReasonMemoryLimitFailed = "MemoryLimitFailed"
+	// ReasonMemoryLimitChanged: the GPU memory that the claim's containers can allocate was changed.
+	ReasonMemoryLimitChanged = "MemoryLimitChanged"
 	// ReasonUnhealthy: a GPU or MIG device has a fault. ReasonGPURecovered: the fault has ended.
 	ReasonUnhealthy    = "GPUUnhealthy"
 	ReasonGPURecovered = "GPURecovered"

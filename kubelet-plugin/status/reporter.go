@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
 
@@ -110,6 +111,12 @@ func (r *Reporter) DaemonRestarted(daemon string, claims []prepare.Ref, reason s
 func (r *Reporter) MemoryLimitFailed(claim prepare.Ref, cause error) {
 	text := diagnosis.Clip(fmt.Sprintf("on node %s: a container did not start, because its GPU memory cannot be limited: %v; kubelet starts it again", r.Node, cause))
 	r.enqueue(claim, &statusUpdate{claim: claim, notices: []notice{{reason: ReasonMemoryLimitFailed, message: text}}})
+}
+
+// MemoryLimitChanged reports on the claim that its memory limit was changed, with a sentence about it.
+func (r *Reporter) MemoryLimitChanged(claim prepare.Ref, text string) {
+	text = diagnosis.Clip(fmt.Sprintf("on node %s: %s", r.Node, text))
+	r.enqueue(claim, &statusUpdate{claim: claim, notices: []notice{{kind: corev1.EventTypeNormal, reason: ReasonMemoryLimitChanged, message: text}}})
 }
 
 // manager is the field manager of this agent's entries. It contains the node, so that agents of two nodes do not replace each other's entries. It

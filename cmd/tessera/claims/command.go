@@ -29,15 +29,8 @@ starting), InUse, Failed (the node's agent refused or lost a device) or Deleting
 scheduler, the node's agent or kubelet about a claim that is not in use.
 
 With --watch, claims that are new or changed are listed again, and those that are gone are named.`,
-		Example: "  tessera claims -A\n  tessera claims --watch\n  tessera claims train -o yaml\n  tessera claims -l team=vision -o custom-columns=CLAIM:.name,NODE:.node",
-		ValidArgsFunction: flags.Complete(func(ctx context.Context, c *cluster.Cluster, _ string) ([]string, error) {
-			list, err := Load(ctx, c, Selection{Namespace: c.Namespace})
-			var names []string
-			for _, claim := range list.Items {
-				names = append(names, claim.Name)
-			}
-			return names, err
-		}),
+		Example:           "  tessera claims -A\n  tessera claims --watch\n  tessera claims train -o yaml\n  tessera claims -l team=vision -o custom-columns=CLAIM:.name,NODE:.node",
+		ValidArgsFunction: flags.Complete(Names),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if err := cluster.Validate(&answer, selector); err != nil {
 				return err
@@ -58,6 +51,16 @@ With --watch, claims that are new or changed are listed again, and those that ar
 	answer.Add(cmd, output.Wide, output.Name)
 	answer.AddWatch(cmd)
 	return cmd
+}
+
+// Names is a cluster.Completer with the claims on GPUs of the namespace.
+func Names(ctx context.Context, c *cluster.Cluster, _ string) ([]string, error) {
+	list, err := Load(ctx, c, Selection{Namespace: c.Namespace})
+	var names []string
+	for _, claim := range list.Items {
+		names = append(names, claim.Name)
+	}
+	return names, err
 }
 
 // Selection selects the claims.

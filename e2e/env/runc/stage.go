@@ -19,6 +19,8 @@ import (
 type Stage struct {
 	// Image is the folder of the image, which stays as it is. Dir is a folder for the stage alone.
 	Image, Dir string
+	// Input is the input of the containers; nil for none.
+	Input *os.File
 }
 
 // Result is a container that has ended.
@@ -79,6 +81,9 @@ func (s Stage) Run(ctx context.Context, spec oci.Spec, args ...string) (result R
 	}
 	// When the caller is interrupted, the container runs to its end: runc then leaves no files.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "runc", "--root", filepath.Join(s.Dir, "runc"), "run", "--bundle", s.Dir, filepath.Base(s.Dir))
+	if s.Input != nil {
+		cmd.Stdin = s.Input
+	}
 	begin := time.Now()
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

@@ -83,6 +83,7 @@ const nodeConfigHead = "It is the key `node.yaml` of the ConfigMap `tessera-node
 const eventsHead = "The agent records them as Warnings on the claim and its pods, and as reason of the device's condition `Ready` in the claim's status.\n\n| reason | action |\n|---|---|\n"
 
 const otherEvents = "| `PrepareFailed` | Any other cause: see the message and the agent's log. The agent retries. |\n" +
+	"| `MemoryLimitChanged` | No Warning: `tessera shares resize` has changed what each container of the claim can allocate ([sharing.md](sharing.md#change-a-limit)). |\n" +
 	"| `MemoryLimitFailed` | A container with shares did not start, because the driver could not limit its GPU memory ([sharing.md](sharing.md#memory-of-shares)); kubelet starts it again. |\n" +
 	"| `TimeSliceNotApplied` | Another claim of the GPU set another interval first; the device's condition `TimeSliceApplied` has the current one. |\n" +
 	"| `MPSDaemonRestarted` | The MPS daemon was restarted. CUDA programs that were connected have failed and must be restarted. |\n"

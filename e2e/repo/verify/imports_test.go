@@ -53,7 +53,7 @@ var law = []row{
 	{"kubelet-plugin/cdi", []string{"internal/host/atomicfile", "internal/host/disk", "api/gpu", "api/params", "kubelet-plugin/prepare", "kubelet-plugin/driverroot", "kubelet-plugin/hook", klog, "tags.cncf.io/container-device-interface", "golang.org/x/sys"}},
 	{"kubelet-plugin/hook", []string{"internal/host/atomicfile", "internal/host/cgroup", "internal/host/disk", "kubelet-plugin/hook/ldso", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/hook/ldso", nil},
-	{"kubelet-plugin/limiter", []string{"internal/host/atomicfile", "internal/host/disk", "api/gpu", "kubelet-plugin/diagnosis", "kubelet-plugin/hook", "kubelet-plugin/prepare", klog}},
+	{"kubelet-plugin/limiter", []string{"internal/host/atomicfile", "internal/host/disk", "api/gpu", "kubelet-plugin/diagnosis", "kubelet-plugin/hook", "kubelet-plugin/prepare", "k8s.io/apimachinery/pkg/api/resource", klog}},
 	{"kubelet-plugin/mps", append([]string{"internal/host/atomicfile", "internal/host/command", "internal/host/disk", "internal/host/lock", "api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "golang.org/x/sys"}, kubernetesTypes...)},
 	{"kubelet-plugin/monitoring", []string{"api/v1alpha1"}},
 	{"kubelet-plugin/devnode", []string{"kubelet-plugin/driverroot", klog, "golang.org/x/sys"}},

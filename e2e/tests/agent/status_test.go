@@ -210,6 +210,12 @@ func line(e resourceapi.AllocatedDeviceStatus) string {
 // warns waits for one Event with the reason on the claim and on each of its pods, and returns its message.
 func (n *node) warns(claim *drapb.Claim, reason string) string {
 	n.t.Helper()
+	return n.reports(claim, corev1.EventTypeWarning, reason)
+}
+
+// reports is warns for Events of the type.
+func (n *node) reports(claim *drapb.Claim, kind, reason string) string {
+	n.t.Helper()
 	var message string
 	n.eventually("Events "+reason, func(ctx context.Context) error {
 		list, err := shared.client.CoreV1().Events(claim.GetNamespace()).List(ctx, metav1.ListOptions{})
@@ -218,7 +224,7 @@ func (n *node) warns(claim *drapb.Claim, reason string) string {
 		}
 		var objects []string
 		for _, e := range list.Items {
-			if strings.HasPrefix(e.InvolvedObject.Name, claim.GetName()) && e.Reason == reason && e.Type == corev1.EventTypeWarning && e.Source.Host == n.name {
+			if strings.HasPrefix(e.InvolvedObject.Name, claim.GetName()) && e.Reason == reason && e.Type == kind && e.Source.Host == n.name {
 				objects = append(objects, e.InvolvedObject.Kind+" "+e.InvolvedObject.Name)
 				message = e.Message
 			}
