@@ -53,6 +53,10 @@ func up(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
+	unexpected, err := showLimits(ctx, c)
+	if err != nil {
+		return err
+	}
 	d.print(os.Stdout)
 	fmt.Printf("\n%d examples, %d as expected, in %s.\n", len(examples), len(examples)-failed, time.Since(began).Round(time.Second))
 	use := environment(c, cli, programs)
@@ -60,6 +64,9 @@ func up(ctx context.Context, folder string) error {
 	printUse(use, commands)
 	if err := checkUse(ctx, use, commands); err != nil {
 		return fmt.Errorf("a command that is printed above fails: %w", err)
+	}
+	if unexpected > 0 {
+		return errors.New("limits of GPU memory are not as expected; see UNEXPECTED above")
 	}
 	if failed > 0 {
 		return fmt.Errorf("%d of %d examples have unexpected results; see UNEXPECTED above", failed, len(examples))
@@ -85,9 +92,16 @@ func openCluster(ctx context.Context, folder string) (*cluster.Cluster, string, 
 
 // startCluster starts a cluster of bare nodes, installs the chart and prints the phases of the nodes until all are ready.
 func startCluster(ctx context.Context, folder string, values cluster.Values) (*cluster.Cluster, error) {
-	c, err := cluster.Bare(ctx, cluster.Config{Folder: folder, Progress: os.Stdout})
+	config, err := withLimited(cluster.Config{Folder: folder, Progress: os.Stdout})
+	if err != nil {
+		return nil, err
+	}
+	c, err := cluster.Bare(ctx, config)
+	if err == nil && len(config.Nodes) > len(cluster.BareNodes()) {
+		err = c.InstallLimitedDriver(ctx)
+	}
 	if err == nil {
-		fmt.Println("helm install tessera deployments/helm/tessera: three nodes with GPUs and no driver")
+		fmt.Println("helm install tessera deployments/helm/tessera: three nodes with GPUs and no driver, and one with its own driver, if this host can have it")
 		err = c.InstallChart(ctx, values)
 	}
 	if err == nil {

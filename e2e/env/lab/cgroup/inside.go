@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,12 @@ type View struct{ hierarchies []Hierarchy }
 func Host() (View, error) {
 	hierarchies, err := mounted()
 	return View{hierarchies}, err
+}
+
+// Hybrid reports whether there are hierarchies of both versions.
+func (v View) Hybrid() bool {
+	unified := func(h Hierarchy) bool { return h.Unified }
+	return slices.ContainsFunc(v.hierarchies, unified) && slices.ContainsFunc(v.hierarchies, func(h Hierarchy) bool { return !h.Unified })
 }
 
 // Mount replaces the host's hierarchies below root with those of the current cgroup namespace. root must be a copy in
