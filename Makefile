@@ -243,6 +243,7 @@ bench: ## every bench, one after the other, on an otherwise idle machine (root)
 	@$(MAKE) bench-node
 	@$(MAKE) bench-publish
 	@$(MAKE) bench-hook
+	@$(MAKE) bench-shares
 	@$(MAKE) bench-placement
 	@$(MAKE) bench-topology
 	@$(MAKE) bench-scheduler
@@ -264,6 +265,11 @@ bench-publish: lab ## the published ResourceSlices: sizes, time, memory of the A
 bench-hook: lab ## the time that CDI adds to the start of a container (root)
 	$(GO) build -o bin/bench/ ./e2e/bench/hook
 	bin/bench/hook $(BENCHFLAGS)
+
+.PHONY: bench-shares
+bench-shares: lab ## enforced shares: limits over random histories of pods, their cost, packing; OPENB=<folder>: a trace (root)
+	$(GO) build -o bin/bench/ ./e2e/bench/shares
+	bin/bench/shares $(BENCHFLAGS)
 
 .PHONY: bench-scheduler
 bench-scheduler: lab ## the scheduler, the in-tree plugin, and a scheduler without decisions compared; FULL=1: the large sizes (root)
