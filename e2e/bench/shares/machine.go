@@ -102,14 +102,14 @@ func (b *bench) newMachine(ctx context.Context) (*machine, error) {
 }
 
 // serve serves the hooks until stop is called.
-func (m *machine) serve(ctx context.Context) (stop func() error, err error) {
+func (m *machine) serve(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- m.server.Run(ctx) }()
 	return func() error {
 		cancel()
 		return <-ended
-	}, nil
+	}
 }
 
 // connect sends the request of a container's hook.

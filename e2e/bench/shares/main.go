@@ -61,7 +61,7 @@ func (b *bench) runHistories(ctx context.Context) error {
 		}
 		controller := []gpu.Limiter{gpu.LimitedByDmem, gpu.LimitedByMisc}[i%2]
 		folder := filepath.Join(b.folder.Memory, "h")
-		result, err := history.Run(folder, controller, uint64(i))
+		result, err := history.Run(ctx, folder, controller, uint64(i))
 		if err := errors.Join(err, os.RemoveAll(folder)); err != nil {
 			return fmt.Errorf("history %d: %w", i, err)
 		}

@@ -60,18 +60,23 @@ func readSharers(path string) ([]sharer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(records) == 0 {
+		return nil, fmt.Errorf("%s is empty", path)
+	}
+	return parseSharers(records[0], records[1:])
+}
+
+func parseSharers(header []string, records [][]string) ([]sharer, error) {
 	var columns [4]int
 	for i, name := range []string{"num_gpu", "gpu_milli", "creation_time", "deletion_time"} {
-		if len(records) > 0 {
-			columns[i] = slices.Index(records[0], name)
-		}
-		if len(records) == 0 || columns[i] < 0 {
-			return nil, fmt.Errorf("%s has no column %s", path, name)
+		if columns[i] = slices.Index(header, name); columns[i] < 0 {
+			return nil, fmt.Errorf("no column %s", name)
 		}
 	}
+	var err error
 	random := rand.New(rand.NewPCG(1, 0))
 	var pods []sharer
-	for line, record := range records[1:] {
+	for line, record := range records {
 		var values [4]float64
 		for i, column := range columns {
 			if values[i], err = strconv.ParseFloat(record[column], 64); err != nil {

@@ -47,11 +47,8 @@ func (b *bench) measureStarts(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer m.session.Close()
-	stop, err := m.serve(ctx)
-	if err != nil {
-		return err
-	}
+	defer m.session.Close() //nolint:contextcheck // NVML calls have no context
+	stop := m.serve(ctx)
 	defer func() { err = errors.Join(err, stop()) }()
 	specs, err := m.specs(hookProgram, mirror)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// LimitedNode is the name of a node whose driver and kernel limit GPU memory, LimitedDriver its driver, which it has installed itself.
-	LimitedNode   = "node4"
+	// LimitedNode is the name of a node whose driver and kernel limit GPU memory.
+	LimitedNode = "node4"
+	// LimitedDriver is the driver that this node has installed itself.
 	LimitedDriver = "615.71.09"
 	// limitedKernel is the first release with the controller dmem.
 	limitedKernel = "6.14.0-24-generic"

@@ -24,9 +24,6 @@ import (
 // errKilled is the result of every call of an agent that was killed: nothing that it would have done afterward has happened.
 var errKilled = errors.New("the agent was killed")
 
-// quiet discards the log of the limiter.
-var quiet = klog.NewContext(context.Background(), logr.Discard())
-
 // node is what the agents of a node share, and implements the ports of the limiter.
 type node struct {
 	*kernel
@@ -161,14 +158,14 @@ type agent struct {
 	ended  chan error
 }
 
-// start starts an agent and returns when its socket exists.
-func (n *node) start() (*agent, error) {
+// start starts an agent, without a log, and returns when its socket exists.
+func (n *node) start(ctx context.Context) (*agent, error) {
 	a := &agent{ended: make(chan error, 1), Server: limiter.New(limiter.Config{
 		Sockets: filepath.Join(n.folder, "s"), Name: "a", Hierarchy: n.hierarchy, Containers: n.containers(),
 		Records: n, Claims: n, Inventory: n, Driver: n,
 		Failed: func(prepare.Ref, error) {}, Resized: func(prepare.Ref, string) {},
 	})}
-	ctx, cancel := context.WithCancel(quiet)
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	a.cancel = cancel
 	go func() { a.ended <- a.Run(ctx) }()
 	for {

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -50,21 +51,21 @@ type history struct {
 }
 
 // Run runs one history in a folder, which must be empty and whose path must be short, since it has sockets. Equal seeds are equal histories.
-func Run(folder string, controller gpu.Limiter, seed uint64) (Result, error) {
+func Run(ctx context.Context, folder string, controller gpu.Limiter, seed uint64) (Result, error) {
 	hierarchy := filepath.Join(folder, "g")
 	h := &history{
 		node:   &node{kernel: newKernel(hierarchy, controller), folder: folder, records: map[string]prepare.Record{}, left: -1},
 		random: rand.New(rand.NewPCG(seed, 0)), running: map[string][]hook.LimitedDevice{},
 	}
 	var err error
-	if h.agent, err = h.start(); err != nil {
+	if h.agent, err = h.start(ctx); err != nil {
 		return Result{}, err
 	}
 	for i := 0; i < length && err == nil; i++ {
-		err = h.event()
+		err = h.event(ctx)
 	}
 	if err == nil {
-		err = h.end()
+		err = h.end(ctx)
 	}
 	if err != nil {
 		return Result{}, err
@@ -73,14 +74,15 @@ func Run(folder string, controller gpu.Limiter, seed uint64) (Result, error) {
 }
 
 // event lets one thing happen, and checks all containers.
-func (h *history) event() error {
-	events := []func() error{h.prepare, h.startContainer, h.startContainer, h.restartContainer, h.allocate, h.allocate, h.endContainer, h.release, h.resize, h.resize, h.restartAgent}
+func (h *history) event(ctx context.Context) error {
+	resize, restart := func() error { return h.resize(ctx) }, func() error { return h.restartAgent(ctx) }
+	events := []func() error{h.prepare, h.startContainer, h.startContainer, h.restartContainer, h.allocate, h.allocate, h.endContainer, h.release, resize, resize, restart}
 	if err := events[h.random.IntN(len(events))](); err != nil {
 		return err
 	}
 	if h.isKilled() {
 		h.result.Killed++
-		if err := h.restartAgent(); err != nil {
+		if err := h.restartAgent(ctx); err != nil {
 			return err
 		}
 	}
@@ -224,7 +226,7 @@ func (h *history) release() error {
 }
 
 // resize changes the limit of a claim. What is refused must change nothing, which the check of all containers shows.
-func (h *history) resize() error {
+func (h *history) resize(ctx context.Context) error {
 	uids := h.claims()
 	if len(uids) == 0 {
 		return nil
@@ -235,7 +237,7 @@ func (h *history) resize() error {
 		return err
 	}
 	h.mayKill()
-	_, err = h.agent.Resize(quiet, limiter.Resize{Claim: uid, Bytes: uint64(1+h.random.IntN(18*1024)) << 20})
+	_, err = h.agent.Resize(ctx, limiter.Resize{Claim: uid, Bytes: uint64(1+h.random.IntN(18*1024)) << 20})
 	switch {
 	case h.isKilled():
 	case err == nil:
@@ -252,17 +254,17 @@ func (h *history) resize() error {
 }
 
 // restartAgent ends the agent and starts the next one. In between, another one has set the limits of all containers, as each does when it starts.
-func (h *history) restartAgent() error {
+func (h *history) restartAgent(ctx context.Context) error {
 	err := h.agent.stop()
 	h.killAfter(0)
 	if err == nil {
-		h.agent, err = h.start()
+		h.agent, err = h.start(ctx)
 	}
 	if err == nil {
 		err = h.agent.stop()
 	}
 	if err == nil {
-		h.agent, err = h.start()
+		h.agent, err = h.start(ctx)
 	}
 	return err
 }
@@ -303,7 +305,7 @@ func (h *history) check(starting string) {
 }
 
 // end ends everything, and checks that nothing remains.
-func (h *history) end() error {
+func (h *history) end(ctx context.Context) error {
 	for len(h.running) > 0 {
 		if err := h.endContainer(); err != nil {
 			return err
@@ -312,10 +314,10 @@ func (h *history) end() error {
 	for _, uid := range h.claims() {
 		h.drop(uid)
 	}
-	if err := h.restartAgent(); err != nil { // requests of hooks that were killed have ended
+	if err := h.restartAgent(ctx); err != nil { // requests of hooks that were killed have ended
 		return err
 	}
-	if _, err := h.agent.Usages(quiet); err != nil { // an export of the metrics removes records of ended containers
+	if _, err := h.agent.Usages(ctx); err != nil { // an export of the metrics removes records of ended containers
 		return err
 	}
 	left, err := os.ReadDir(h.containers())

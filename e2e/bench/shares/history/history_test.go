@@ -21,7 +21,7 @@ func TestHistories(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				result, err := Run(folder, controller, seed)
+				result, err := Run(t.Context(), folder, controller, seed)
 				if err != nil || len(result.Problems) > 0 {
 					t.Fatalf("seed %d: %v, %q", seed, err, result.Problems)
 				}
