@@ -25,6 +25,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/migrate"
 	"github.com/tessera-gpu/tessera/cmd/tessera/quota"
 	"github.com/tessera-gpu/tessera/cmd/tessera/remediation"
+	"github.com/tessera-gpu/tessera/cmd/tessera/shares"
 	clistatus "github.com/tessera-gpu/tessera/cmd/tessera/status"
 	clitemplate "github.com/tessera-gpu/tessera/cmd/tessera/template"
 	"github.com/tessera-gpu/tessera/cmd/tessera/upgrade"
@@ -134,7 +135,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := knownNames(t)
-	reasons := []string{status.ReasonTimeSliceNotApplied, status.ReasonMemoryLimitFailed, status.ReasonDaemonRestarted, fit.ReasonTooComplex, "PrepareFailed"}
+	reasons := []string{status.ReasonTimeSliceNotApplied, status.ReasonMemoryLimitFailed, status.ReasonMemoryLimitChanged, status.ReasonDaemonRestarted, fit.ReasonTooComplex, "PrepareFailed"}
 	for _, r := range server.Refusals() {
 		reasons = append(reasons, r.Reason)
 	}
@@ -222,7 +223,7 @@ func understand(line string) error {
 	flags.Add(top.PersistentFlags())
 	top.AddCommand(
 		gpus.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags),
-		check.Command(), migrate.Command(), clitemplate.Command(), upgrade.Command(flags), remediation.Command(flags), clistatus.Command(flags), quota.Command(flags), bundle.Command(flags), version.Command(flags))
+		check.Command(), migrate.Command(), clitemplate.Command(), upgrade.Command(flags), remediation.Command(flags), shares.Command(flags), clistatus.Command(flags), quota.Command(flags), bundle.Command(flags), version.Command(flags))
 	top.AddCommand(&cobra.Command{Use: "options"})
 	args := strings.Fields(line)[1:]
 	verb, rest, err := top.Find(args)
