@@ -30,7 +30,7 @@ type Resize struct {
 
 // Resized is what Resize has changed.
 type Resized struct {
-	// Request is the request whose shares have the limit, BeforeBytes the former limit.
+	// Request is the request whose shares have the limit, BeforeBytes the former limit, the highest one if they differ.
 	Request     string `json:"request"`
 	BeforeBytes uint64 `json:"beforeBytes"`
 	// Containers is the number of running containers whose limits were changed.
@@ -81,10 +81,10 @@ func (s *Server) resize(ctx context.Context, claim prepare.Ref, r Resize) (Resiz
 		if err := s.permits(*w, r.Bytes); err != nil {
 			return Resized{}, err
 		}
-		result.BeforeBytes = limitOf(*w, s.limiterOf(w.Use.GPU))
+		result.BeforeBytes = max(result.BeforeBytes, limitOf(*w, s.limiterOf(w.Use.GPU)))
 		w.MemoryLimit = r.Bytes
 	}
-	if result.Containers, err = s.change(ctx, before, after, r.Bytes < result.BeforeBytes); err != nil {
+	if result.Containers, err = s.change(ctx, before, after); err != nil {
 		return Resized{}, err
 	}
 	result.Exceeded, err = s.exceeded(after)
@@ -133,36 +133,56 @@ func (s *Server) permits(w prepare.Wanted, bytes uint64) error {
 	return nil
 }
 
-// change changes the limits of the claim's containers and its record, and returns the number of containers. After an error, they are as before. A higher limit is
-// recorded before it is set, and a lower one after it: the record never has less than a container, so that what restore sets is never below what is allocated.
-func (s *Server) change(ctx context.Context, before, after prepare.Record, lower bool) (count int, err error) {
-	set := func(to prepare.Record) (int, error) {
-		containers, err := s.containersOf(ctx, to.UID)
-		for _, c := range containers {
-			err = errors.Join(err, s.setChanged(ctx, c, to))
+// change changes the limits of the claim's containers and its record, and returns the number of containers. After an error, they are as before. The record has the
+// higher one of both limits until the containers have the new one: what restore sets is never below what is allocated.
+func (s *Server) change(ctx context.Context, before, after prepare.Record) (count int, err error) {
+	upper := after
+	upper.Wanted = slices.Clone(after.Wanted)
+	lowers := false
+	for i, w := range before.Wanted {
+		if limiter := s.limiterOf(w.Use.GPU); limitOf(w, limiter) > limitOf(after.Wanted[i], limiter) {
+			upper.Wanted[i], lowers = w, true
 		}
-		return len(containers), err
 	}
 	defer func() {
-		if err == nil {
-			return
-		}
-		ctx := context.WithoutCancel(ctx)
-		_, undone := set(before)
-		if undone = errors.Join(s.Records.Save(before), undone); undone != nil {
-			klog.FromContext(ctx).Error(undone, "The former GPU memory limit of a claim is not in effect", "claim", klog.KRef(before.Namespace, before.Name))
+		if err != nil {
+			s.undo(context.WithoutCancel(ctx), before, upper)
 		}
 	}()
-	if lower {
-		if _, err := set(after); err != nil {
-			return 0, err
-		}
+	if err := s.Records.Save(upper); err != nil {
+		return 0, err
+	}
+	if count, err = s.setAll(ctx, after); err != nil || !lowers {
+		return count, err
 	}
 	if err := s.Records.Save(after); err != nil {
 		return 0, err
 	}
 	// A container that started meanwhile has the former limit, if it read the record before.
-	return set(after)
+	return s.setAll(ctx, after)
+}
+
+// undo sets the former limits again, in the order of change.
+func (s *Server) undo(ctx context.Context, before, upper prepare.Record) {
+	err := s.Records.Save(upper)
+	if err == nil {
+		_, err = s.setAll(ctx, before)
+	}
+	if err == nil {
+		err = s.Records.Save(before)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The former GPU memory limit of a claim is not in effect", "claim", klog.KRef(before.Namespace, before.Name))
+	}
+}
+
+// setAll sets the limits of the claim's containers as if the record was stored, and returns their number.
+func (s *Server) setAll(ctx context.Context, r prepare.Record) (int, error) {
+	containers, err := s.containersOf(ctx, r.UID)
+	for _, c := range containers {
+		err = errors.Join(err, s.setChanged(ctx, c, r))
+	}
+	return len(containers), err
 }
 
 // containersOf returns the running containers that have devices of the claim.

@@ -162,7 +162,7 @@ func TestResizeIsContinued(t *testing.T) {
 				t.Errorf("recovered %v", r)
 			}
 		}()
-		n.change(t.Context(), n.records["b"], resizedRecord(n.records["b"], 8*gib), false) //nolint:errcheck // it panics
+		n.change(t.Context(), n.records["b"], resizedRecord(n.records["b"], 8*gib)) //nolint:errcheck // it panics
 	}()
 	n.set = nil
 	New(n.Config).restore(t.Context())

@@ -230,11 +230,32 @@ func (s *Server) set(ctx context.Context, group string, limits []limit) error {
 func (s *Server) restore(ctx context.Context) {
 	containers, err := s.containers(ctx)
 	for _, c := range containers {
-		err = errors.Join(err, s.apply(ctx, c))
+		err = errors.Join(err, s.restoreContainer(ctx, c))
 	}
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "GPU memory limits of running containers are not as their claims demand")
 	}
+}
+
+// restoreContainer sets the limits of a container under the locks of its claims: during Resize, it could set the former limit for a moment, in which a process
+// allocates more than the new one.
+func (s *Server) restoreContainer(ctx context.Context, c hook.LimitRequest) error {
+	for _, uid := range slices.Sorted(slices.Values(claimsOf(c))) {
+		r, err := s.Records.Load(uid)
+		if err == nil {
+			var unlock func()
+			if _, unlock, err = s.Claims.LockPrepared(ctx, r.Ref); err == nil {
+				defer unlock()
+			}
+		}
+		switch {
+		case errors.Is(err, prepare.ErrNoRecord):
+			return nil // the claim is released: the container has ended
+		case err != nil:
+			return err
+		}
+	}
+	return s.apply(ctx, c)
 }
 
 // checkController returns an error if the group does not have the controller: the driver would then charge a group above, and accept a limit that never

@@ -31,6 +31,7 @@ type node struct {
 
 	mu      sync.Mutex
 	records map[string]prepare.Record
+	locks   map[string]*sync.Mutex
 	// left is the number of calls until the agent is killed; negative for never. killed is set then.
 	left   int
 	killed bool
@@ -136,10 +137,22 @@ func (n *node) List() ([]prepare.Record, error) {
 	return slices.Collect(maps.Values(n.records)), nil
 }
 
-// LockPrepared is that of prepare.Preparer. A history has one caller at a time.
+// LockPrepared is that of prepare.Preparer.
 func (n *node) LockPrepared(_ context.Context, claim prepare.Ref) (prepare.Record, func(), error) {
+	n.mu.Lock()
+	lock := n.locks[claim.UID]
+	if lock == nil {
+		lock = &sync.Mutex{}
+		n.locks[claim.UID] = lock
+	}
+	n.mu.Unlock()
+	lock.Lock()
 	r, err := n.Load(claim.UID)
-	return r, func() {}, err
+	if err != nil {
+		lock.Unlock()
+		return prepare.Record{}, nil, err
+	}
+	return r, lock.Unlock, nil
 }
 
 // Node has the GPUs.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
@@ -54,7 +55,7 @@ type history struct {
 func Run(ctx context.Context, folder string, controller gpu.Limiter, seed uint64) (Result, error) {
 	hierarchy := filepath.Join(folder, "g")
 	h := &history{
-		node:   &node{kernel: newKernel(hierarchy, controller), folder: folder, records: map[string]prepare.Record{}, left: -1},
+		node:   &node{kernel: newKernel(hierarchy, controller), folder: folder, records: map[string]prepare.Record{}, locks: map[string]*sync.Mutex{}, left: -1},
 		random: rand.New(rand.NewPCG(seed, 0)), running: map[string][]hook.LimitedDevice{},
 	}
 	var err error
