@@ -2,23 +2,16 @@ package main
 
 import (
 	"cmp"
-	"encoding/csv"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 
 	"github.com/tessera-gpu/tessera/e2e/bench/arrivals"
 	"github.com/tessera-gpu/tessera/e2e/bench/placement/fleet"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
 
-// openbPods is the trace's file of pods, openbServed the share of them that the bound serves.
-const (
-	openbPods   = "openb_pod_list_default.csv"
-	openbServed = .98
-)
+// openbServed is the share of the trace's pods that the bound serves.
+const openbServed = .98
 
 // trace replays the openb trace with its own times: pods that request one GPU or a part of it, each as the
 // smallest profile with the requested compute, on the smallest fleet on which the bound serves enough of
@@ -28,7 +21,7 @@ func (b *bench) trace() error {
 		b.Note("openb: not run")
 		return nil
 	}
-	demands, err := b.openbDemands(filepath.Join(b.openb, openbPods))
+	demands, err := b.openbDemands(b.openb)
 	if err != nil {
 		return fmt.Errorf("read the openb trace: %w", err)
 	}
@@ -50,36 +43,14 @@ func (b *bench) trace() error {
 }
 
 // openbDemands reads the pods.
-func (b *bench) openbDemands(path string) ([]arrivals.Demand, error) {
-	file, err := os.Open(path)
+func (b *bench) openbDemands(folder string) ([]arrivals.Demand, error) {
+	pods, err := arrivals.ReadOpenb(folder)
 	if err != nil {
 		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // it was only read
-	records, err := csv.NewReader(file).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	if len(records) == 0 {
-		return nil, fmt.Errorf("%s is empty", path)
-	}
-	var columns [4]int
-	for i, name := range []string{"num_gpu", "gpu_milli", "creation_time", "deletion_time"} {
-		if columns[i] = slices.Index(records[0], name); columns[i] < 0 {
-			return nil, fmt.Errorf("%s has no column %s", path, name)
-		}
 	}
 	var demands []arrivals.Demand
-	for line, record := range records[1:] {
-		var values [4]int
-		for i, column := range columns {
-			if values[i], err = strconv.Atoi(record[column]); err != nil {
-				return nil, fmt.Errorf("line %d: %w", line+2, err)
-			}
-		}
-		if values[0] == 1 && values[3] > values[2] {
-			demands = append(demands, arrivals.Demand{Kind: b.smallest(values[1]), Arrives: float64(values[2]), Leaves: float64(values[3])})
-		}
+	for _, p := range pods {
+		demands = append(demands, arrivals.Demand{Kind: b.smallest(p.Milli), Arrives: float64(p.Arrives), Leaves: float64(p.Leaves)})
 	}
 	slices.SortStableFunc(demands, func(a, b arrivals.Demand) int { return cmp.Compare(a.Arrives, b.Arrives) })
 	return demands, nil

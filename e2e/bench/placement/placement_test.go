@@ -122,7 +122,8 @@ func TestOnly(t *testing.T) {
 func TestOpenb(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	path := filepath.Join(t.TempDir(), openbPods)
+	folder := t.TempDir()
+	path := filepath.Join(folder, arrivals.OpenbPods)
 	trace := `name,num_gpu,gpu_milli,creation_time,deletion_time
 a,1,460,30,90
 b,1,1000,10,20
@@ -135,7 +136,7 @@ g,1,280,60,80
 	if err := os.WriteFile(path, []byte(trace), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	got, err := b.openbDemands(path)
+	got, err := b.openbDemands(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ g,1,280,60,80
 		if err := os.WriteFile(path, []byte(broken), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.openbDemands(path); err == nil {
+		if _, err := b.openbDemands(folder); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

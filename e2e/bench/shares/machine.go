@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/dra-driver/nvml"
 	"github.com/tessera-gpu/tessera/e2e/env/runc"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+	"github.com/tessera-gpu/tessera/internal/host/cgroup"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
@@ -66,11 +66,10 @@ func (b *bench) newMachine(ctx context.Context) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, own, found := strings.Cut(string(text), "0::")
+	own, found := cgroup.Unified(string(text))
 	if !found {
 		return nil, errors.New("containers of this host have no control groups of version 2: the limits cannot be measured")
 	}
-	own, _, _ = strings.Cut(own, "\n")
 	err = errors.Join(
 		fakegpu.Install(ctx, dir, fakegpu.Spec{Node: "node1", Machine: "h100x2", DriverVersion: "615.71.09"}), fakegpu.SetMemoryBackend(dir, fakegpu.Dmem))
 	if err == nil {

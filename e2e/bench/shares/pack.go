@@ -3,20 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/csv"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 
+	"github.com/tessera-gpu/tessera/e2e/bench/arrivals"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
-
-// openbPods is the trace's file of pods.
-const openbPods = "openb_pod_list_default.csv"
 
 // sharer is a pod of the trace that shares a GPU, with times in seconds.
 type sharer struct {
@@ -33,7 +27,7 @@ func (b *bench) pack(ctx context.Context) error {
 		b.Note("packing of the openb trace: not run; -openb names its folder")
 		return nil
 	}
-	pods, err := readSharers(filepath.Join(b.openb, openbPods))
+	pods, err := readSharers(b.openb)
 	if err != nil {
 		return fmt.Errorf("read the openb trace: %w", err)
 	}
@@ -50,42 +44,16 @@ func (b *bench) pack(ctx context.Context) error {
 }
 
 // readSharers reads the pods with a part of one GPU.
-func readSharers(path string) ([]sharer, error) {
-	file, err := os.Open(path)
+func readSharers(folder string) ([]sharer, error) {
+	all, err := arrivals.ReadOpenb(folder)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // it was only read
-	records, err := csv.NewReader(file).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	if len(records) == 0 {
-		return nil, fmt.Errorf("%s is empty", path)
-	}
-	return parseSharers(records[0], records[1:])
-}
-
-func parseSharers(header []string, records [][]string) ([]sharer, error) {
-	var columns [4]int
-	for i, name := range []string{"num_gpu", "gpu_milli", "creation_time", "deletion_time"} {
-		if columns[i] = slices.Index(header, name); columns[i] < 0 {
-			return nil, fmt.Errorf("no column %s", name)
-		}
-	}
-	var err error
 	random := rand.New(rand.NewPCG(1, 0))
 	var pods []sharer
-	for line, record := range records {
-		var values [4]float64
-		for i, column := range columns {
-			if values[i], err = strconv.ParseFloat(record[column], 64); err != nil {
-				return nil, fmt.Errorf("line %d: %w", line+2, err)
-			}
-		}
-		count, milli, arrives, ends := values[0], values[1], values[2], values[3]
-		if count == 1 && milli < 1000 && ends > arrives {
-			limit := milli / 1000
+	for _, p := range all {
+		if p.Milli < 1000 {
+			limit, arrives, ends := float64(p.Milli)/1000, float64(p.Arrives), float64(p.Leaves)
 			pods = append(pods, sharer{limit: limit, used: limit * (.3 + .7*random.Float64()), arrives: arrives, grows: (arrives + ends) / 2, ends: ends})
 		}
 	}
