@@ -61,8 +61,11 @@ func TestResize(t *testing.T) {
 		}
 		n.limits = nil
 		n.group("later", "misc")
-		if answer := n.request("/later", device("b", 0)); answer.Error != "" || n.limits[0] != strings.Replace(want[1], "limited", "later", 1) {
-			t.Errorf("a later container: %q, %+v", n.limits, answer)
+		if err := n.limit(t.Context(), hook.LimitRequest{Group: "/later", Devices: []hook.LimitedDevice{device("b", 0)}}); err != nil {
+			t.Fatal(err)
+		}
+		if n.limits[0] != strings.Replace(want[1], "limited", "later", 1) {
+			t.Errorf("a later container: %q", n.limits)
 		}
 	}
 }
@@ -192,8 +195,8 @@ func TestResizeWhileAContainerStarts(t *testing.T) {
 		}
 		return nil
 	}
-	if answer := n.request("/late", device("b", 0)); answer.Error != "" {
-		t.Fatal(answer.Error)
+	if err := n.limit(t.Context(), hook.LimitRequest{Group: "/late", Devices: []hook.LimitedDevice{device("b", 0)}}); err != nil {
+		t.Fatal(err)
 	}
 	if got := n.limits[len(n.limits)-1]; got != "late gpu-0 2" {
 		t.Errorf("limits %q", n.limits)

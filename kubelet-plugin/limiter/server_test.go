@@ -100,7 +100,7 @@ func (n *node) MemoryLimit(_ context.Context, gpuName, folder string) (limit, us
 	return 4 * gib, 3 * gib, n.err
 }
 
-// newNode runs a server until the test ends.
+// newNode has a server that does not run.
 func newNode(t *testing.T) *node {
 	t.Helper()
 	top, err := os.MkdirTemp("", "l") // short: paths of sockets have at most 107 characters
@@ -123,6 +123,13 @@ func newNode(t *testing.T) *node {
 	})
 	n.group("limited", "memory misc")
 	n.group("other", "memory")
+	return n
+}
+
+// running runs the server of a new node until the test ends.
+func running(t *testing.T) *node {
+	t.Helper()
+	n := newNode(t)
 	n.start(n.Server)
 	return n
 }
@@ -180,7 +187,7 @@ func (n *node) request(group string, devices ...hook.LimitedDevice) hook.LimitAn
 }
 
 func TestServer(t *testing.T) {
-	n := newNode(t)
+	n := running(t)
 	if answer := n.request("/limited", device("a", 0), device("a", 1), device("b", 0)); answer != (hook.LimitAnswer{}) {
 		t.Errorf("answer %+v", answer)
 	}
@@ -194,7 +201,7 @@ func TestServer(t *testing.T) {
 
 // A container whose limits are not in effect is refused, with the reason on each of its claims. Only a missing driver is worth another attempt.
 func TestServerRefuses(t *testing.T) {
-	n := newNode(t)
+	n := running(t)
 	for name, test := range map[string]struct {
 		err       error
 		group     string
@@ -233,7 +240,7 @@ func TestServerRefuses(t *testing.T) {
 
 // Two agents serve during an update. A socket that an agent left behind is removed by the next one, that of a running agent is not.
 func TestSockets(t *testing.T) {
-	n := newNode(t)
+	n := running(t)
 	left := filepath.Join(n.Sockets, "killed"+extension)
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: left, Net: "unix"})
 	if err != nil {
