@@ -38,7 +38,8 @@ const maxResize = 4 << 10
 // off is the address of an endpoint that is not served.
 const off = "0"
 
-// endpoint serves /metrics over TLS to clients that may get it, /metrics, /readyz and /livez on a socket of the agent's container, and profiles.
+// endpoint serves /metrics over TLS to clients that may get it, /readyz and /livez there to all, for kubelet's probes, all of them on a socket of the agent's
+// container, and profiles.
 type endpoint struct {
 	// address is the TCP address of the metrics, profiles that of pprof, without TLS and token; off: none.
 	address, profiles string
@@ -59,16 +60,7 @@ func (e endpoint) Run(ctx context.Context) error {
 	metrics := promhttp.HandlerFor(e.metrics, promhttp.HandlerOpts{})
 	local := http.NewServeMux()
 	local.Handle("GET "+scrape.Path, metrics)
-	local.HandleFunc("GET "+readyPath, func(w http.ResponseWriter, r *http.Request) {
-		if err := e.ready(r.Context()); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		}
-	})
-	local.HandleFunc("GET "+livePath, func(w http.ResponseWriter, _ *http.Request) {
-		if err := e.live(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		}
-	})
+	e.serveChecks(local)
 	local.HandleFunc("POST "+resizePath, e.serveResize)
 	// The socket of an agent that was killed.
 	if err := os.Remove(e.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -80,6 +72,7 @@ func (e endpoint) Run(ctx context.Context) error {
 		group.Go(func() error {
 			remote := http.NewServeMux()
 			remote.Handle("GET "+scrape.Path, scrape.Require(e.client, metrics))
+			e.serveChecks(remote)
 			config, err := scrape.SelfSigned("tessera-node")
 			if err != nil {
 				return err
@@ -91,6 +84,19 @@ func (e endpoint) Run(ctx context.Context) error {
 		group.Go(func() error { return serve(ctx, "tcp", e.profiles, nil, profiles()) })
 	}
 	return group.Wait()
+}
+
+// serveChecks adds the checks to mux.
+func (e endpoint) serveChecks(mux *http.ServeMux) {
+	serve := func(path string, check func(context.Context) error) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			if err := check(r.Context()); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			}
+		})
+	}
+	serve(readyPath, e.ready)
+	serve(livePath, func(context.Context) error { return e.live() })
 }
 
 // serveResize serves resizePath.

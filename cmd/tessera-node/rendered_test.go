@@ -54,7 +54,7 @@ func TestRenderedArgumentsAreKnown(t *testing.T) {
 			}
 		}
 	}
-	for _, verb := range []string{"tessera-node", "tessera-node ready", "tessera-node discover", "tessera-node host preflight", "tessera-node host unload", "tessera-node host network-driver", "tessera-node host toolkit"} {
+	for _, verb := range []string{"tessera-node", "tessera-node discover", "tessera-node host preflight", "tessera-node host unload", "tessera-node host network-driver", "tessera-node host toolkit"} {
 		if !verbs[verb] {
 			t.Errorf("nothing runs %s", verb)
 		}
