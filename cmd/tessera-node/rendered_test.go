@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/render"
@@ -49,12 +50,17 @@ func TestRenderedArgumentsAreKnown(t *testing.T) {
 			if c.ReadinessProbe != nil && c.ReadinessProbe.Exec != nil {
 				lines = append(lines, c.ReadinessProbe.Exec.Command[1:])
 			}
+			for _, p := range []*corev1.Probe{c.ReadinessProbe, c.LivenessProbe} {
+				if p != nil && p.HTTPGet != nil {
+					verbs["GET "+p.HTTPGet.Path] = true
+				}
+			}
 			for _, line := range lines {
 				verbs[parse(t, object.GetName()+" "+c.Name, line)] = true
 			}
 		}
 	}
-	for _, verb := range []string{"tessera-node", "tessera-node discover", "tessera-node host preflight", "tessera-node host unload", "tessera-node host network-driver", "tessera-node host toolkit"} {
+	for _, verb := range []string{"tessera-node", "GET " + readyPath, "GET " + livePath, "tessera-node discover", "tessera-node host preflight", "tessera-node host unload", "tessera-node host network-driver", "tessera-node host toolkit"} {
 		if !verbs[verb] {
 			t.Errorf("nothing runs %s", verb)
 		}

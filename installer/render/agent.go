@@ -8,7 +8,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -160,9 +159,9 @@ func agentContainer(in Input) corev1.Container {
 		},
 		SecurityContext: privileged(),
 		Ports:           []corev1.ContainerPort{{Name: "metrics", ContainerPort: 8080}},
-		ReadinessProbe:  agentProbe("/readyz", corev1.Probe{PeriodSeconds: 2, FailureThreshold: 1, TimeoutSeconds: 10}),
+		ReadinessProbe:  httpsProbe("/readyz", "metrics", corev1.Probe{PeriodSeconds: 2, FailureThreshold: 1, TimeoutSeconds: 10}),
 		// It fails when the agent has hung for 5 minutes. The agent serves it when it has opened the driver, which can take minutes.
-		LivenessProbe: agentProbe("/livez", corev1.Probe{InitialDelaySeconds: 300, PeriodSeconds: 30, TimeoutSeconds: 30, FailureThreshold: 4}),
+		LivenessProbe: httpsProbe("/livez", "metrics", corev1.Probe{InitialDelaySeconds: 300, PeriodSeconds: 30, TimeoutSeconds: 30, FailureThreshold: 4}),
 		Resources:     requests("20m", "64Mi"),
 		// Kubelet's default is in /dev, which is the host's here.
 		TerminationMessagePath: "/etc/tessera-termination",
@@ -177,12 +176,6 @@ func agentContainer(in Input) corev1.Container {
 			{Name: "pod-resources", MountPath: path.Join(host.KubeletRoot, "pod-resources"), ReadOnly: true},
 		},
 	}
-}
-
-// agentProbe returns p with a path of the agent's endpoint.
-func agentProbe(path string, p corev1.Probe) *corev1.Probe {
-	p.HTTPGet = &corev1.HTTPGetAction{Scheme: corev1.URISchemeHTTPS, Path: path, Port: intstr.FromString("metrics")}
-	return &p
 }
 
 // mpsFolder has the folders of MPS daemons, on the host and in pods. It is in memory, because no state of a daemon may survive a reboot.

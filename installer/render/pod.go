@@ -15,6 +15,12 @@ func percent(text string) intstr.IntOrString { return intstr.FromString(text) }
 
 func whole(n int32) intstr.IntOrString { return intstr.FromInt32(n) }
 
+// httpsProbe returns p as requests of kubelet over TLS to the port.
+func httpsProbe(path, port string, p corev1.Probe) *corev1.Probe {
+	p.HTTPGet = &corev1.HTTPGetAction{Scheme: corev1.URISchemeHTTPS, Path: path, Port: intstr.FromString(port)}
+	return &p
+}
+
 // confined returns the security context of a container that needs no host access.
 func confined() *corev1.SecurityContext {
 	return &corev1.SecurityContext{

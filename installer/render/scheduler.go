@@ -11,7 +11,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -130,19 +129,13 @@ func schedulerDeployment(in Input, config string) *appsv1.Deployment {
 }
 
 func schedulerContainer() corev1.Container {
-	probe := func(path string, period, failures int32) *corev1.Probe {
-		return &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Scheme: corev1.URISchemeHTTPS, Path: path, Port: intstr.FromString("https")}},
-			PeriodSeconds: period, FailureThreshold: failures,
-		}
-	}
 	return corev1.Container{
 		Name:            "scheduler",
 		Args:            []string{"--config=/etc/tessera/config.yaml"},
 		Ports:           []corev1.ContainerPort{{Name: "https", ContainerPort: 10259}},
-		StartupProbe:    probe("/readyz", 1, 120), // until its caches are synced
-		ReadinessProbe:  probe("/readyz", 0, 0),
-		LivenessProbe:   probe("/livez", 0, 6),
+		StartupProbe:    httpsProbe("/readyz", "https", corev1.Probe{PeriodSeconds: 1, FailureThreshold: 120}), // until its caches are synced
+		ReadinessProbe:  httpsProbe("/readyz", "https", corev1.Probe{}),
+		LivenessProbe:   httpsProbe("/livez", "https", corev1.Probe{FailureThreshold: 6}),
 		Resources:       requests("100m", "256Mi"),
 		SecurityContext: confined(),
 		VolumeMounts:    []corev1.VolumeMount{{Name: "config", MountPath: "/etc/tessera", ReadOnly: true}},

@@ -16,15 +16,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// StatusError is the HTTP status of a refused scrape.
+// StatusError is the HTTP status of a refused request.
 type StatusError int
 
-func (s StatusError) Error() string { return fmt.Sprintf("the scrape is refused: %d", int(s)) }
+func (s StatusError) Error() string { return fmt.Sprintf("the request is refused: %d", int(s)) }
 
-// Scrape returns the metrics that a process serves at the address over TLS, to a client with the token. Empty is no token. The error of a refusal is a
-// StatusError.
+// Scrape returns the metrics that a process serves at the address, as Get does.
 func Scrape(ctx context.Context, address, token string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/metrics", nil)
+	return Get(ctx, address, "/metrics", token)
+}
+
+// Get returns what a process serves at the address over TLS, to a client with the token that does not check the certificate. Empty is no token. The error of a
+// refusal is a StatusError.
+func Get(ctx context.Context, address, path, token string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+path, nil)
 	if err != nil {
 		return "", err
 	}

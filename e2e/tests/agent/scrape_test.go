@@ -2,10 +2,7 @@ package agent
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"io"
-	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
@@ -45,31 +42,15 @@ func TestScrapesNeedTheRight(t *testing.T) {
 	n.args = append(n.args, "--metrics-address="+address)
 	a, _ := n.run()
 	n.must(harness.CheckScrapes(t.Context(), shared.client, address, n.name+"-metrics"))
-	for _, path := range []string{"/readyz", "/livez"} {
-		n.must(harness.Poll(t.Context(), func(ctx context.Context) error { return probe(ctx, "https://"+address+path) }))
+	for _, path := range []string{"/readyz", "/livez"} { // as kubelet's probes: without a token
+		n.must(harness.Poll(t.Context(), func(ctx context.Context) error {
+			_, err := harness.Get(ctx, address, path, "")
+			return err
+		}))
 	}
 	text, err := exec.Command(shared.agent, "metrics", "--socket="+a.socket()).Output()
 	n.must(err)
 	if !strings.Contains(string(text), "tessera_gpus 2\n") {
 		t.Errorf("the command metrics prints:\n%s", text)
 	}
-}
-
-// probe requests the URL as kubelet's probes do: without a token and a check of the certificate.
-func probe(ctx context.Context, url string) error {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // as kubelet
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s: %s", url, response.Status, text)
-	}
-	return err
 }
