@@ -135,7 +135,14 @@ func enableTo(t *testing.T, d nvml.Device, release func(), want nvml.Return) {
 // hold starts a CUDA program that has a context, and returns a function that kills it.
 func hold(t *testing.T, program, dir string, env ...string) (release func()) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), program, cudaLibrary(dir), "hold")
+	_, release = keep(t, program, dir, env, "hold", func(line string) bool { return line == "holding" })
+	return release
+}
+
+// keep starts the CUDA program with a verb that ends with its input, and returns the first line that is ready. release kills the program.
+func keep(t *testing.T, program, dir string, env []string, verb string, ready func(line string) bool) (line string, release func()) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), program, cudaLibrary(dir), verb)
 	command.Env = env
 	stdin, err := command.StdinPipe()
 	must(t, err)
@@ -143,12 +150,12 @@ func hold(t *testing.T, program, dir string, env ...string) (release func()) {
 	must(t, err)
 	must(t, command.Start())
 	lines := bufio.NewScanner(out)
-	for lines.Scan() && lines.Text() != "holding" {
+	for lines.Scan() && !ready(lines.Text()) {
 		if strings.Contains(lines.Text(), "error") {
 			t.Fatal(fmt.Errorf("CUDA program: %s", lines.Text()))
 		}
 	}
-	return func() {
+	return lines.Text(), func() {
 		must(t, command.Process.Kill())
 		io.Copy(io.Discard, out)
 		if command.Wait() == nil {

@@ -16,6 +16,7 @@ type limited struct {
 	t       *testing.T
 	dir     string
 	backend MemoryBackend
+	lib     nvml.Interface
 	device  nvml.Device
 	program string
 }
@@ -26,7 +27,7 @@ func withLimits(t *testing.T, f func(l limited)) {
 		t.Run(name, func(t *testing.T) {
 			withNVML(t, Spec{Machine: "h100x2", DriverVersion: "615.71.09"}, func(t *testing.T, dir string, lib nvml.Interface) {
 				must(t, SetMemoryBackend(dir, backend))
-				f(limited{t, dir, backend, gpuAt(t, lib, 0), cudaClient(t)})
+				f(limited{t, dir, backend, lib, gpuAt(t, lib, 0), cudaClient(t)})
 			})
 		})
 	}
@@ -119,6 +120,72 @@ func TestLimitOfAGroupAbove(t *testing.T) {
 		want := map[MemoryBackend]string{Misc: "allocated", Dmem: outOfMemory}[l.backend]
 		if got := l.run(below, "allocate=2000"); got != want {
 			l.t.Errorf("with no limit below: %q, want %q", got, want)
+		}
+	})
+}
+
+// With dmem, who attaches a GPU that nothing else uses is charged the driver's reserve, 480 MiB here, and does not have the GPU where that does not fit.
+func TestReserveOfTheFirstUser(t *testing.T) {
+	withLimits(t, func(l limited) {
+		folder, small := l.both("pods/a/leaf"), l.both("pods/b/leaf")
+		l.limit(folder, 1024, nvml.SUCCESS)
+		l.limit(small, 400, nvml.SUCCESS)
+		first, tooSmall := "768 of 1024 MiB", "144 of 400 MiB"
+		if l.backend == Dmem {
+			first, tooSmall = "288 of 1024 MiB", "81079 of 81079 MiB" // the other GPU
+		}
+		seen := func(what, folder, want string) {
+			t.Helper()
+			if got := l.run(folder, "memory"); got != want {
+				l.t.Errorf("%s: %q, want %q", what, got, want)
+			}
+		}
+		seen("with a session of NVML", small, "144 of 400 MiB")
+		succeed(l.t, "Shutdown", l.lib.Shutdown())
+		seen("first user", folder, first)
+		seen("first user, too small", small, tooSmall)
+		release := hold(l.t, l.program, l.dir, inGroup(l.both("pods/c/leaf")))
+		seen("with another user", folder, "768 of 1024 MiB")
+		release()
+		succeed(l.t, "Init", l.lib.Init())
+		l.device = gpuAt(l.t, l.lib, 0)
+		succeed(l.t, "SetPersistenceMode", l.device.SetPersistenceMode(nvml.FEATURE_ENABLED))
+		succeed(l.t, "Shutdown", l.lib.Shutdown())
+		seen("in persistence mode", small, "144 of 400 MiB")
+		succeed(l.t, "Init", l.lib.Init())
+	})
+}
+
+// Memory that a process imports is charged to the group of the exporter, as long as one of the two holds it.
+func TestImportedMemory(t *testing.T) {
+	withLimits(t, func(l limited) {
+		from, to := l.both("pods/a/leaf"), l.both("pods/b/leaf")
+		l.limit(from, 1024, nvml.SUCCESS)
+		l.limit(to, 512, nvml.SUCCESS)
+		handle, releaseExporter := keep(l.t, l.program, l.dir, []string{inGroup(from)}, "export=700", func(line string) bool { return len(line) == 128 })
+		used := func(what string, want map[string]uint64) {
+			t.Helper()
+			for folder, mib := range want {
+				if _, used := l.mib(folder); used != mib {
+					l.t.Errorf("%s: %d MiB used in %s, want %d", what, used, folder, mib)
+				}
+			}
+		}
+		used("exported", map[string]uint64{from: 956, to: 0})
+		ready := func(line string) bool { return strings.HasSuffix(line, " of 512 MiB") }
+		seen, releaseImporter := keep(l.t, l.program, l.dir, []string{inGroup(to)}, "import="+handle, ready)
+		if seen != "256 of 512 MiB" {
+			l.t.Errorf("the importer sees %q", seen)
+		}
+		used("imported", map[string]uint64{from: 956, to: 256})
+		releaseExporter()
+		used("the exporter has ended", map[string]uint64{from: 700, to: 256})
+		releaseImporter()
+		used("both have ended", map[string]uint64{from: 0, to: 0})
+		handle, releaseExporter = keep(l.t, l.program, l.dir, nil, "export=1", func(line string) bool { return len(line) == 128 })
+		defer releaseExporter()
+		if got := l.run(to, "import="+strings.Repeat("0", len(handle))); got != "cuIpcOpenMemHandle_v2: error 1" {
+			l.t.Errorf("no handle: %q", got)
 		}
 	})
 }

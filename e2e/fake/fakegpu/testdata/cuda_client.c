@@ -2,7 +2,8 @@
  * A CUDA program for the tests. It prints the devices, and for every argument does something on the
  * first: "add" adds two vectors, "fill" allocates all memory and one byte more, "allocate=N" N MiB, "managed=N" N MiB of managed memory, "load=N" keeps
  * the device busy for N seconds, "memory" prints what is free and all in MiB, "share"
- * the multiprocessors and what is free, "keep=N" allocates N MiB, keeps them until its input ends and prints "memory", "hold" makes a context, says so, and keeps it until its input ends. The other verbs
+ * the multiprocessors and what is free, "keep=N" allocates N MiB, keeps them until its input ends and prints "memory", "export=N" the same, and it prints their handle, "import=HANDLE" opens one and
+ * keeps it until its input ends, "hold" makes a context, says so, and keeps it until its input ends. The other verbs
  * are misuses, which the driver refuses.
  */
 #include <dlfcn.h>
@@ -106,6 +107,36 @@ static void allocate(size_t mib)
 
 	CALL(cuMemAlloc_v2, &memory, mib << 20);
 	puts("allocated");
+}
+
+struct handle { unsigned char bytes[64]; };
+
+static void export(size_t mib)
+{
+	struct handle handle;
+	pointer memory;
+
+	CALL(cuMemAlloc_v2, &memory, mib << 20);
+	CALL(cuIpcGetMemHandle, &handle, memory);
+	for (size_t i = 0; i < sizeof handle; i++)
+		printf("%02x", handle.bytes[i]);
+	puts("");
+	getchar();
+}
+
+static void import(const char *text)
+{
+	struct handle handle;
+	pointer imported, again;
+
+	for (size_t i = 0; i < sizeof handle; i++)
+		sscanf(text + 2 * i, "%2hhx", &handle.bytes[i]);
+	CALL(cuIpcOpenMemHandle_v2, &imported, handle, 1 /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */);
+	CALL(cuIpcOpenMemHandle_v2, &again, handle, 1);
+	CALL(cuIpcCloseMemHandle, again);
+	memory();
+	getchar();
+	CALL(cuIpcCloseMemHandle, imported);
 }
 
 /* load loads PTX that is an entry named add with a body. */
@@ -217,6 +248,10 @@ int main(int count, char **arguments)
 			getchar();
 			memory();
 		}
+		if (!strncmp(arguments[i], "export=", 7))
+			export(strtoul(arguments[i] + 7, NULL, 10));
+		if (!strncmp(arguments[i], "import=", 7))
+			import(arguments[i] + 7);
 		if (!strcmp(arguments[i], "hold")) {
 			puts("holding");
 			getchar();

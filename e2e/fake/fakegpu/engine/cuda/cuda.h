@@ -31,7 +31,7 @@ typedef enum {
 	CUDA_ERROR_UNKNOWN = 999,
 } CUresult;
 
-enum { CU_MEM_ATTACH_GLOBAL = 1, CU_MEM_ATTACH_HOST = 2 };
+enum { CU_MEM_ATTACH_GLOBAL = 1, CU_MEM_ATTACH_HOST = 2, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 };
 
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
@@ -39,6 +39,7 @@ typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct { unsigned char bytes[16]; } CUuuid;
+typedef struct { char reserved[64]; } CUipcMemHandle;
 
 #define EXPORT __attribute__((visibility("default")))
 

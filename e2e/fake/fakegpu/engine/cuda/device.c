@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "state.h"
+#include "charge.h"
 #include "view.h"
 
 enum { MOST = MAX_GPUS * MAX_INSTANCES };
@@ -96,14 +96,14 @@ static void find_devices(void)
 
 	for (unsigned gpu = 0; gpu < hardware()->gpu_count && !whole; gpu++) {
 		live_gpu(gpu, &state);
-		if (!state.lost && state.mig && visible_gpu(gpu))
+		if (!state.lost && state.mig && visible_gpu(gpu) && gpu_attach(gpu))
 			find_migs(gpu, &state);
 	}
 	if (devices.count)
 		return;
 	for (unsigned gpu = 0; gpu < hardware()->gpu_count; gpu++) {
 		live_gpu(gpu, &state);
-		if (!state.lost && !state.mig && visible_gpu(gpu))
+		if (!state.lost && !state.mig && visible_gpu(gpu) && gpu_attach(gpu))
 			add_gpu(gpu);
 	}
 }

@@ -15,6 +15,7 @@ static struct block {
 	void *memory;
 	size_t size;
 	struct charge charge;
+	unsigned opens; /* of the memory of another process; 0 for own memory */
 } *blocks;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -44,6 +45,18 @@ static CUresult room(CUdevice number, const struct device *d, unsigned long long
 	return CUDA_SUCCESS;
 }
 
+static struct block *block_add(CUdevice number, size_t size, const struct charge *charge, unsigned opens)
+{
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct block *made = malloc(sizeof *made);
+
+	if (memory == MAP_FAILED || !made)
+		return NULL;
+	*made = (struct block){.next = blocks, .device = number, .memory = memory, .size = size, .charge = *charge, .opens = opens};
+	blocks = made;
+	return made;
+}
+
 /* reserve allocates memory. The driver counts managed memory as the system's and not against the limits of control groups (NVIDIA Multi-Process Service, MPS v3
  * Memory Partitioning). */
 static CUresult reserve(CUdevice number, const struct device *d, size_t size, bool managed, struct block **made)
@@ -59,13 +72,8 @@ static CUresult reserve(CUdevice number, const struct device *d, size_t size, bo
 		memory_release(&charge);
 		return taken;
 	}
-	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	*made = malloc(sizeof **made);
-	if (memory == MAP_FAILED || !*made)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	**made = (struct block){.next = blocks, .device = number, .memory = memory, .size = size, .charge = charge};
-	blocks = *made;
-	return CUDA_SUCCESS;
+	*made = block_add(number, size, &charge, 0);
+	return *made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult allocate(CUdeviceptr *pointer, size_t size, bool managed)
@@ -93,30 +101,124 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned fl
 	return allocate(pointer, size, true);
 }
 
+/* block_take removes the block at the pointer from the list, when its last user gives it back. */
+static struct block *block_take(CUdeviceptr pointer, bool imported, bool *found)
+{
+	struct block *taken = NULL;
+
+	pthread_mutex_lock(&lock);
+	*found = false;
+	for (struct block **at = &blocks; *at && !*found; at = &(*at)->next) {
+		struct block *b = *at;
+		if ((CUdeviceptr)(uintptr_t)b->memory != pointer || (b->opens > 0) != imported)
+			continue;
+		*found = true;
+		if (!imported || --b->opens == 0) {
+			taken = b;
+			*at = b->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return taken;
+}
+
+static void block_end(struct block *block)
+{
+	memory_release(&block->charge);
+	munmap(block->memory, block->size);
+	free(block);
+}
+
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
-	struct block *found = NULL;
 	CUdevice current;
+	struct device *d;
+	unsigned long long left;
+	bool found;
 
 	TRY(context_current(&current));
+	struct block *block = block_take(pointer, false, &found);
+	REQUIRE(block);
+	CUresult result = device_get(block->device, &d);
+	if (result == CUDA_SUCCESS && mps_client())
+		result = mps_memory("give", d, block->size, &left);
+	block_end(block);
+	return result;
+}
+
+/* The handle of memory for other processes. */
+EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
+{
+	CUdevice current;
+	bool found = false;
+
+	REQUIRE(handle);
+	TRY(context_current(&current));
 	pthread_mutex_lock(&lock);
-	for (struct block **at = &blocks; *at && !found; at = &(*at)->next)
-		if ((CUdeviceptr)(uintptr_t)(*at)->memory == pointer) {
-			found = *at;
-			*at = found->next;
-			break;
+	for (struct block *b = blocks; b && !found; b = b->next)
+		if ((CUdeviceptr)(uintptr_t)b->memory == pointer && !b->opens) {
+			memcpy(handle, &b->charge, sizeof b->charge);
+			found = true;
 		}
 	pthread_mutex_unlock(&lock);
 	REQUIRE(found);
+	return CUDA_SUCCESS;
+}
+
+/* open_handle returns the block of a handle: the one of before, if the process has opened it already. */
+static CUresult open_handle(CUdevice number, const struct charge *charge, struct block **block)
+{
+	for (struct block *b = blocks; b; b = b->next)
+		if (b->charge.gpu == charge->gpu && b->charge.at[0] && b->charge.at[0] == charge->at[0]) {
+			if (!b->opens)
+				return CUDA_ERROR_INVALID_CONTEXT; /* a process cannot import what it exports */
+			b->opens++;
+			*block = b;
+			return CUDA_SUCCESS;
+		}
+	*block = block_add(number, (size_t)charge->mib << 20, charge, 1);
+	if (!*block)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memory_import(charge);
+	return CUDA_SUCCESS;
+}
+
+/*
+ * The importer holds what the exporter has charged, and its group is charged nothing (NVIDIA's open kernel modules share the object that was charged). Of the
+ * memory, only the size is shared.
+ */
+EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)
+{
+	CUdevice number;
+	struct charge charge;
 	struct device *d;
-	unsigned long long left;
-	CUresult result = device_get(found->device, &d);
-	if (result == CUDA_SUCCESS && mps_client())
-		result = mps_memory("give", d, found->size, &left);
-	memory_release(&found->charge);
-	munmap(found->memory, found->size);
-	free(found);
+	struct block *block;
+
+	REQUIRE(pointer && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	TRY(context_current(&number));
+	TRY(device_get(number, &d));
+	memcpy(&charge, &handle, sizeof charge);
+	REQUIRE(charge.gpu == d->gpu && charge.mib);
+	pthread_mutex_lock(&lock);
+	CUresult result = open_handle(number, &charge, &block);
+	pthread_mutex_unlock(&lock);
+	if (result == CUDA_SUCCESS)
+		*pointer = (CUdeviceptr)(uintptr_t)block->memory;
 	return result;
+}
+
+EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
+{
+	CUdevice current;
+	bool found;
+
+	TRY(context_current(&current));
+	struct block *block = block_take(pointer, true, &found);
+	REQUIRE(found);
+	if (block)
+		block_end(block);
+	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "charge.h"
 #include "fault.h"
 
 static struct {
@@ -40,7 +41,7 @@ static nvmlReturn_t session_open(void)
 	session.loads = head.loads;
 	session.count = 0;
 	for (unsigned gpu = 0; gpu < hardware()->gpu_count; gpu++)
-		if (visible_gpu(gpu)) {
+		if (visible_gpu(gpu) && gpu_attach(gpu)) {
 			session.gpus[session.count++] = gpu;
 			gpu_watch(gpu);
 		}

@@ -16,7 +16,7 @@
 #define HIERARCHY "/fs/cgroup"
 #define MIB (1ull << 20)
 
-enum { CGROUP2_MAGIC = 0x63677270 };
+enum { CGROUP2_MAGIC = 0x63677270, MOST_PARTS = sizeof ((struct charge *)0)->at / sizeof(int64_t) };
 
 const char *limit_group(const struct memory_limit *limit)
 {
@@ -155,70 +155,55 @@ static unsigned binding(const struct memory_limit *limits, enum backend backend,
 static int64_t range_of(unsigned limit) { return LOCK_CHARGE + ((int64_t)limit << 32); }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { int64_t mib, end; } own[MAX_LIMITS];
 
-/* others counts the bytes in a range that other processes have locked, and finds the end of the last. */
-static int64_t others(int64_t from, int64_t to, int64_t *end)
+/* count counts the bytes in a range that processes have locked, and finds the end of the last. */
+static int64_t count(int64_t from, int64_t to, int64_t *end)
 {
 	int64_t start, stop;
 
-	if (from >= to || !lock_found(state_fd(), from, to - from, &start, &stop))
+	if (from >= to || !lock_found(state_observer(), from, to - from, &start, &stop))
 		return 0;
 	start = start < from ? from : start;
 	stop = stop > to ? to : stop;
 	if (stop > *end)
 		*end = stop;
-	return stop - start + others(from, start, end) + others(stop, to, end);
+	return stop - start + count(from, start, end) + count(stop, to, end);
 }
 
 static int64_t charged(unsigned limit, int64_t *end)
 {
 	*end = range_of(limit);
-	int64_t count = others(range_of(limit), range_of(limit + 1), end);
-
-	if (own[limit].mib && own[limit].end > *end)
-		*end = own[limit].end;
-	return count + own[limit].mib;
+	return count(range_of(limit), range_of(limit + 1), end);
 }
 
 unsigned long long memory_charged(unsigned limit)
 {
 	int64_t end;
 
-	pthread_mutex_lock(&lock);
-	unsigned long long bytes = charged(limit, &end) * MIB;
-	pthread_mutex_unlock(&lock);
-	return bytes;
+	return charged(limit, &end) * MIB;
 }
 
-static void release_parts(struct charge *charge)
+void memory_release(const struct charge *charge)
 {
-	for (unsigned i = 0; i < charge->count; i++) {
-		lock_release_range(state_fd(), charge->parts[i].at, charge->mib);
-		own[charge->parts[i].limit].mib -= charge->mib;
-	}
-	charge->count = 0;
+	for (unsigned i = 0; i < MOST_PARTS && charge->at[i]; i++)
+		lock_release_range(state_fd(), charge->at[i], charge->mib);
 }
 
-void memory_release(struct charge *charge)
+void memory_import(const struct charge *charge)
 {
-	pthread_mutex_lock(&lock);
-	release_parts(charge);
-	pthread_mutex_unlock(&lock);
+	for (unsigned i = 0; i < MOST_PARTS && charge->at[i]; i++)
+		lock_share_range(state_fd(), charge->at[i], charge->mib);
 }
 
-static bool charge_part(const struct memory_limit *limit, unsigned number, struct charge *charge)
+static bool charge_part(const struct memory_limit *limit, unsigned number, unsigned mib, int64_t *at)
 {
-	int64_t at, used = charged(number, &at);
+	int64_t end, used = charged(number, &end);
 
-	if (limit->hard != UINT64_MAX && (used + charge->mib) * MIB > limit->hard)
+	if (limit->hard != UINT64_MAX && (used + mib) * MIB > limit->hard)
 		return false;
-	if (!lock_share_range(state_fd(), at, charge->mib))
+	if (!lock_share_range(state_fd(), end, mib))
 		return false;
-	own[number].mib += charge->mib;
-	own[number].end = at + charge->mib;
-	charge->parts[charge->count].limit = number;
-	charge->parts[charge->count++].at = at;
+	*at = end;
 	return true;
 }
 
@@ -227,27 +212,39 @@ bool memory_charge(unsigned gpu, unsigned long long bytes, struct charge *charge
 	struct memory_limit limits[MAX_LIMITS];
 	struct gpu_state state;
 	struct group group;
-	unsigned list[sizeof charge->parts / sizeof *charge->parts];
+	unsigned list[MOST_PARTS];
 	enum backend backend = live_limits(limits);
 
-	*charge = (struct charge){.mib = (bytes + MIB - 1) / MIB};
+	*charge = (struct charge){.gpu = gpu, .mib = (bytes + MIB - 1) / MIB};
 	live_gpu(gpu, &state);
 	if (backend == BACKEND_NONE || state.mig)
 		return true;
 	group_own(&group);
-	unsigned count = binding(limits, backend, gpu, &group, list, sizeof list / sizeof *list);
-	if (!count && state.inherited_limit)
+	unsigned parts = binding(limits, backend, gpu, &group, list, MOST_PARTS);
+	if (!parts && state.inherited_limit)
 		return charge->mib * MIB <= state.inherited_limit;
 	bool fits = true;
 	pthread_mutex_lock(&lock);
 	holding_begin();
-	for (unsigned i = 0; i < count && fits; i++)
-		fits = charge_part(&limits[list[i]], list[i], charge);
+	for (unsigned i = 0; i < parts && fits; i++)
+		fits = charge_part(&limits[list[i]], list[i], charge->mib, &charge->at[i]);
 	if (!fits)
-		release_parts(charge);
+		memory_release(charge);
 	holding_end();
 	pthread_mutex_unlock(&lock);
 	return fits;
+}
+
+bool gpu_attach(unsigned gpu)
+{
+	static struct memory_limit limits[MAX_LIMITS];
+	struct gpu_state state;
+	struct charge reserve;
+
+	live_gpu(gpu, &state);
+	if (live_limits(limits) != BACKEND_DMEM || state.persistence || gpu_watched(gpu) || held(gpu, 0, 0, 256))
+		return true;
+	return memory_charge(gpu, hardware()->models[hardware()->gpus[gpu].model].reserved_mib * MIB, &reserve);
 }
 
 unsigned long long memory_seen(unsigned gpu, unsigned long long total, unsigned long long *used)

@@ -32,15 +32,24 @@ int limit_of(const struct memory_limit *limits, unsigned gpu, const struct group
 /* limit_group returns the path of the limit's group in the hierarchy. */
 const char *limit_group(const struct memory_limit *limit);
 
-/* What an allocation has charged. */
+/* What an allocation has charged: the position of its range in that of each limit; 0 ends the list. It has the size of CUDA's handle of memory between processes. */
 struct charge {
-	unsigned count, mib;
-	struct { unsigned limit; int64_t at; } parts[8];
+	uint32_t gpu, mib;
+	int64_t at[7];
 };
 
 /* memory_charge charges bytes on the GPU to the groups of this process that have limits; false where that exceeds one. It ends with the process. */
 bool memory_charge(unsigned gpu, unsigned long long bytes, struct charge *charge);
-void memory_release(struct charge *charge);
+void memory_release(const struct charge *charge);
+
+/* memory_import makes the process hold what another one has charged: it counts once, as long as one of them holds it. */
+void memory_import(const struct charge *charge);
+
+/*
+ * gpu_attach is called before a process uses the GPU; false where the driver cannot initialize it. With dmem, the process that finds the GPU in use by no other,
+ * without persistence, is charged the driver's reserve (memacctInitGpuInfo). Here that ends with the process, there when nothing uses the GPU.
+ */
+bool gpu_attach(unsigned gpu);
 
 /* memory_charged returns the bytes that are charged to the group of a limit. */
 unsigned long long memory_charged(unsigned limit);

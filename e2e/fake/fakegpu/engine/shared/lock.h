@@ -17,8 +17,9 @@ enum {
 /* Above it: a range per limit of memory (charge.c). */
 #define LOCK_CHARGE (1ll << 40)
 
-/* The descriptor of the state file (state.c). */
+/* The descriptor of the state file, and one that has no locks and so finds those of this process too (state.c). */
 int state_fd(void);
+int state_observer(void);
 
 void lock_take(int fd, int64_t at);
 void lock_release(int fd, int64_t at);

@@ -16,10 +16,10 @@
 #include "lock.h"
 
 static struct {
-	int fd;
+	int fd, observer;
 	bool writable;
 	struct state_file *map;
-} state = {.fd = -1};
+} state = {.fd = -1, .observer = -1};
 
 /* The path of the library when it was loaded: a driver that replaces it later is another one. */
 static struct {
@@ -75,6 +75,7 @@ enum state_error state_open(void)
 	}
 	lock_share(fd, LOCK_OPEN); /* refused only while the module is being unloaded: then nothing is loaded a moment later */
 	state.fd = fd;
+	state.observer = open(home.state_path, O_RDONLY | O_CLOEXEC);
 	state.writable = writable;
 	state.map = map;
 	return STATE_OK;
@@ -84,7 +85,8 @@ void state_close(void)
 {
 	munmap(state.map, sizeof *state.map);
 	close(state.fd);
-	state.fd = -1;
+	close(state.observer);
+	state.fd = state.observer = -1;
 	state.map = NULL;
 }
 
@@ -92,6 +94,7 @@ bool state_writable(void) { return state.writable; }
 const char *library_version(void) { return home.version; }
 const struct hardware *hardware(void) { return &state.map->hardware; }
 int state_fd(void) { return state.fd; }
+int state_observer(void) { return state.observer; }
 
 /*
  * A copy of what is current is good when no change was committed while it was made: the next
