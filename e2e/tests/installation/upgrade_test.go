@@ -93,11 +93,11 @@ func upgrades() {
 		DeferCleanup(func() { Expect(c.BreakDriver(ampere, cluster.NewDriver, cluster.Works)).To(Succeed()) })
 		toDriver(ctx, cluster.NewDriver)
 		allReady(ctx, cluster.NewDriver, hopper, older)
-		// Between its two attempts the node is rolled back only for a moment.
+		// Between its two attempts the node is rolled back only for a moment. A drain that a busy machine delays beyond its timeout counts too.
 		Eventually(ctx, func(ctx context.Context) v1alpha1.GPUNodeStatus { return gpuNode(ctx, ampere).Status }).WithTimeout(2 * harness.Patience).
 			Should(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{
 				"Phase":   Equal(v1alpha1.PhaseRolledBack),
-				"Attempt": gstruct.PointTo(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Reason": Not(BeEmpty()), "Count": BeEquivalentTo(2)})),
+				"Attempt": gstruct.PointTo(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Reason": Equal("DriverFailed"), "Count": BeNumerically(">=", 2)})),
 			}))
 		stands(ctx, ampere, v1alpha1.PhaseRolledBack, cluster.OldDriver)
 		server := newServer(ctx)
