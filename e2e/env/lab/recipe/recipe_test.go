@@ -144,15 +144,14 @@ func TestKubeletConfiguration(t *testing.T) {
 func TestPodNetworkIsTheNodesOwn(t *testing.T) {
 	var network struct {
 		Plugins []struct {
-			Type   string
-			IPMasq bool
-			IPAM   struct{ Ranges [][]struct{ Subnet string } }
+			Type string
+			IPAM struct{ Ranges [][]struct{ Subnet string } }
 		}
 	}
 	if err := json.Unmarshal(content(t, worker(t), "/etc/cni/net.d/10-lab.conflist"), &network); err != nil {
 		t.Fatal(err)
 	}
-	if first := network.Plugins[0]; first.Type != "ptp" || !first.IPMasq || first.IPAM.Ranges[0][0].Subnet != "10.64.128.0/24" {
+	if first := network.Plugins[0]; first.Type != "ptp" || first.IPAM.Ranges[0][0].Subnet != "10.64.128.0/24" {
 		t.Errorf("pods get %+v", first)
 	}
 }
