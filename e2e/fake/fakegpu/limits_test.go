@@ -135,7 +135,7 @@ func TestReserveOfTheFirstUser(t *testing.T) {
 			first, tooSmall = "288 of 1024 MiB", "81079 of 81079 MiB" // the other GPU
 		}
 		seen := func(what, folder, want string) {
-			t.Helper()
+			l.t.Helper()
 			if got := l.run(folder, "memory"); got != want {
 				l.t.Errorf("%s: %q, want %q", what, got, want)
 			}
@@ -156,15 +156,18 @@ func TestReserveOfTheFirstUser(t *testing.T) {
 	})
 }
 
+// isHandle reports whether the line is a handle of memory: 64 bytes.
+func isHandle(line string) bool { return len(line) == 128 }
+
 // Memory that a process imports is charged to the group of the exporter, as long as one of the two holds it.
 func TestImportedMemory(t *testing.T) {
 	withLimits(t, func(l limited) {
 		from, to := l.both("pods/a/leaf"), l.both("pods/b/leaf")
 		l.limit(from, 1024, nvml.SUCCESS)
 		l.limit(to, 512, nvml.SUCCESS)
-		handle, releaseExporter := keep(l.t, l.program, l.dir, []string{inGroup(from)}, "export=700", func(line string) bool { return len(line) == 128 })
+		handle, releaseExporter := keep(l.t, l.program, l.dir, []string{inGroup(from)}, "export=700", isHandle)
 		used := func(what string, want map[string]uint64) {
-			t.Helper()
+			l.t.Helper()
 			for folder, mib := range want {
 				if _, used := l.mib(folder); used != mib {
 					l.t.Errorf("%s: %d MiB used in %s, want %d", what, used, folder, mib)
@@ -182,7 +185,7 @@ func TestImportedMemory(t *testing.T) {
 		used("the exporter has ended", map[string]uint64{from: 700, to: 256})
 		releaseImporter()
 		used("both have ended", map[string]uint64{from: 0, to: 0})
-		handle, releaseExporter = keep(l.t, l.program, l.dir, nil, "export=1", func(line string) bool { return len(line) == 128 })
+		handle, releaseExporter = keep(l.t, l.program, l.dir, nil, "export=1", isHandle)
 		defer releaseExporter()
 		if got := l.run(to, "import="+strings.Repeat("0", len(handle))); got != "cuIpcOpenMemHandle_v2: error 1" {
 			l.t.Errorf("no handle: %q", got)

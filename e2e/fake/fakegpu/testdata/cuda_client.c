@@ -2,9 +2,9 @@
  * A CUDA program for the tests. It prints the devices, and for every argument does something on the
  * first: "add" adds two vectors, "fill" allocates all memory and one byte more, "allocate=N" N MiB, "managed=N" N MiB of managed memory, "load=N" keeps
  * the device busy for N seconds, "memory" prints what is free and all in MiB, "share"
- * the multiprocessors and what is free, "keep=N" allocates N MiB, keeps them until its input ends and prints "memory", "export=N" the same, and it prints their handle, "import=HANDLE" opens one and
- * keeps it until its input ends, "hold" makes a context, says so, and keeps it until its input ends. The other verbs
- * are misuses, which the driver refuses.
+ * the multiprocessors and what is free, "keep=N" allocates N MiB, keeps them until its input ends and prints "memory", "export=N" prints their handle instead,
+ * "import=HANDLE" opens one, prints "memory" and keeps it until its input ends, "hold" makes a context, says so, and keeps it until its input ends. The other
+ * verbs are misuses, which the driver refuses.
  */
 #include <dlfcn.h>
 #include <stdio.h>

@@ -101,26 +101,26 @@ EXPORT CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned fl
 	return allocate(pointer, size, true);
 }
 
-/* block_take removes the block at the pointer from the list, when its last user gives it back. */
-static struct block *block_take(CUdeviceptr pointer, bool imported, bool *found)
+/* block_find returns the link to the block at the pointer, which is NULL without one. */
+static struct block **block_find(CUdeviceptr pointer, bool imported)
 {
-	struct block *taken = NULL;
+	struct block **at = &blocks;
 
+	while (*at && ((CUdeviceptr)(uintptr_t)(*at)->memory != pointer || ((*at)->opens > 0) != imported))
+		at = &(*at)->next;
+	return at;
+}
+
+/* block_take gives a block back. With its last use it leaves the list, and the caller ends it; otherwise last is NULL. */
+static CUresult block_take(CUdeviceptr pointer, bool imported, struct block **last)
+{
 	pthread_mutex_lock(&lock);
-	*found = false;
-	for (struct block **at = &blocks; *at && !*found; at = &(*at)->next) {
-		struct block *b = *at;
-		if ((CUdeviceptr)(uintptr_t)b->memory != pointer || (b->opens > 0) != imported)
-			continue;
-		*found = true;
-		if (!imported || --b->opens == 0) {
-			taken = b;
-			*at = b->next;
-			break;
-		}
-	}
+	struct block **at = block_find(pointer, imported), *found = *at;
+	*last = found && (!imported || --found->opens == 0) ? found : NULL;
+	if (*last)
+		*at = found->next;
 	pthread_mutex_unlock(&lock);
-	return taken;
+	return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static void block_end(struct block *block)
@@ -135,11 +135,10 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 	CUdevice current;
 	struct device *d;
 	unsigned long long left;
-	bool found;
+	struct block *block;
 
 	TRY(context_current(&current));
-	struct block *block = block_take(pointer, false, &found);
-	REQUIRE(block);
+	TRY(block_take(pointer, false, &block));
 	CUresult result = device_get(block->device, &d);
 	if (result == CUDA_SUCCESS && mps_client())
 		result = mps_memory("give", d, block->size, &left);
@@ -151,16 +150,13 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
 {
 	CUdevice current;
-	bool found = false;
 
 	REQUIRE(handle);
 	TRY(context_current(&current));
 	pthread_mutex_lock(&lock);
-	for (struct block *b = blocks; b && !found; b = b->next)
-		if ((CUdeviceptr)(uintptr_t)b->memory == pointer && !b->opens) {
-			memcpy(handle, &b->charge, sizeof b->charge);
-			found = true;
-		}
+	const struct block *found = *block_find(pointer, false);
+	if (found)
+		memcpy(handle, &found->charge, sizeof found->charge);
 	pthread_mutex_unlock(&lock);
 	REQUIRE(found);
 	return CUDA_SUCCESS;
@@ -211,11 +207,10 @@ EXPORT CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handl
 EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
 {
 	CUdevice current;
-	bool found;
+	struct block *block;
 
 	TRY(context_current(&current));
-	struct block *block = block_take(pointer, true, &found);
-	REQUIRE(found);
+	TRY(block_take(pointer, true, &block));
 	if (block)
 		block_end(block);
 	return CUDA_SUCCESS;

@@ -237,7 +237,7 @@ bool memory_charge(unsigned gpu, unsigned long long bytes, struct charge *charge
 
 bool gpu_attach(unsigned gpu)
 {
-	static struct memory_limit limits[MAX_LIMITS];
+	struct memory_limit limits[MAX_LIMITS];
 	struct gpu_state state;
 	struct charge reserve;
 
