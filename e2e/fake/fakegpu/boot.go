@@ -39,7 +39,7 @@ func SetBootID(dir, id string) error {
 	return writeFile(filepath.Join(ProcRoot(dir), "sys/kernel/random/boot_id"), strings.TrimSpace(id)+"\n")
 }
 
-// reload ends every session and resets the GPUs; f returns the state of the driver afterwards.
+// reload ends every session, resets the GPUs and removes the limits of all control groups; f returns the state of the driver afterwards.
 func reload(path string, f func(*live)) (err error) {
 	s, err := openState(path)
 	if err != nil {
@@ -53,6 +53,7 @@ func reload(path string, f func(*live)) (err error) {
 			model := h.Models[h.GPUs[i].Model]
 			l.GPUs[i] = restarted(l.GPUs[i], model.MIGNeedsReset != 0)
 		}
+		l.Limits = [maxLimits]memoryLimit{}
 		f(l)
 		return nil
 	})

@@ -39,11 +39,11 @@ func branchNumber(version string) int {
 	return number
 }
 
-// load sets what a driver has after it was loaded into a kernel. No control group has limits.
+// load sets what a driver has after it was loaded into a kernel.
 func (l *live) load(driver, kernel string, cuda uint32) {
 	l.Loaded, l.CUDAVersion, l.DriverVersion = 1, cuda, text32{}
 	copy(l.DriverVersion[:], driver)
-	l.MemoryLimits, l.Limits = uint32(memoryBackend(driver, kernel)), [maxLimits]memoryLimit{}
+	l.MemoryLimits = uint32(memoryBackend(driver, kernel))
 }
 
 // SetMemoryBackend loads the driver with another backend, as the module's parameter RmMemacctMode does.

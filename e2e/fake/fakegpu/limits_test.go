@@ -262,6 +262,19 @@ func TestInheritedLimit(t *testing.T) {
 	})
 }
 
+// The limits of misc are in the driver's memory, those of dmem in the kernel's.
+func TestLimitsAreGoneAfterABoot(t *testing.T) {
+	withLimits(t, func(l limited) {
+		l.limit(l.both("pods/a"), 1024, nvml.SUCCESS)
+		must(t, Reboot(l.dir))
+		limits, err := MemoryLimits(l.dir)
+		must(t, err)
+		if len(limits) > 0 {
+			t.Errorf("limits %+v", limits)
+		}
+	})
+}
+
 // A driver has limits from branch 615 on; the kernel decides how it keeps them.
 func TestMemoryBackend(t *testing.T) {
 	for versions, want := range map[[2]string]MemoryBackend{
