@@ -22,6 +22,13 @@ import (
 // first of them does the work for all, because devices of one GPU have one limit together.
 const LimitMemory = "limit-memory"
 
+// ToolkitLimits is the argument of the hook with which NVIDIA's toolkit (1.20 and newer) limits the GPU memory of each container that has a GPU from it. It sets
+// what variables in the container's environment demand, and nothing if there are none (cmd/nvidia-cdi-hook/apply-cuda-memory-limits of the toolkit).
+const ToolkitLimits = "apply-cuda-memory-limits"
+
+// toolkitVariables are those variables, with the sign of equality.
+var toolkitVariables = []string{"NVIDIA_GPU_MEMORY_REQUEST=", "NVIDIA_GPU_MEMORY_LIMIT="}
+
 const (
 	// limitTimeout is how long the hook waits for an agent: one that is updated or restarted needs a few seconds.
 	limitTimeout = 30 * time.Second
@@ -37,6 +44,8 @@ type LimitRequest struct {
 	Group string `json:"group"`
 	// Devices are the limited devices of the container.
 	Devices []LimitedDevice `json:"devices"`
+	// ToolkitLimits reports that the hook ToolkitLimits sets limits of the container too.
+	ToolkitLimits bool `json:"toolkitLimits,omitempty"`
 	// Namespace, Pod and Container name the container for metrics; empty if the runtime does not.
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
@@ -98,7 +107,7 @@ func limitMemory(own options, state containerState, proc string) error {
 	if !found {
 		return errors.New("the container's process has no control group of version 2")
 	}
-	request := LimitRequest{Group: group, Devices: devices}
+	request := LimitRequest{Group: group, Devices: devices, ToolkitLimits: config.toolkitLimits()}
 	request.Namespace, request.Pod, request.Container = config.names()
 	return requestLimits(own.sockets, request, time.Now().Add(limitTimeout))
 }
@@ -133,6 +142,14 @@ func (c containerConfig) limitedDevices() (devices []LimitedDevice, first string
 		}
 	}
 	return devices, first, nil
+}
+
+// toolkitLimits reports whether the hook of NVIDIA's toolkit sets limits of the container.
+func (c containerConfig) toolkitLimits() bool {
+	return slices.ContainsFunc(c.Hooks.CreateRuntime, func(h containerHook) bool { return slices.Contains(h.Args, ToolkitLimits) }) &&
+		slices.ContainsFunc(c.Process.Env, func(variable string) bool {
+			return slices.ContainsFunc(toolkitVariables, func(prefix string) bool { return strings.HasPrefix(variable, prefix) })
+		})
 }
 
 // requestLimits requests the limits from the agents with a socket in the folder until one has set them, one has refused for good, or the deadline has

@@ -115,6 +115,26 @@ func TestLimitMemory(t *testing.T) {
 	}
 }
 
+// What NVIDIA's toolkit would set is known to the agent: the hook is as its library nvcdi 1.20.2 writes it (lib-csv_test.go), and the variables are those that
+// the hook reads. Without a variable it sets nothing.
+func TestToolkitLimits(t *testing.T) {
+	for config, want := range map[string]bool{
+		`{"process": {"env": ["A=1", "NVIDIA_GPU_MEMORY_LIMIT=1000"]}, "hooks": {"createRuntime": [{"args": ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--driver-root", "", "--gpu-id", "GPU-1"]}]}}`: true,
+		`{"process": {"env": ["NVIDIA_GPU_MEMORY_REQUEST=10"]}, "hooks": {"createRuntime": [{"args": ["nvidia-ctk", "hook", "apply-cuda-memory-limits", "--gpu-id", "GPU-1"]}]}}`:                           true,
+		`{"process": {"env": ["NVIDIA_GPU_MEMORY=10"]}, "hooks": {"createRuntime": [{"args": ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--gpu-id", "GPU-1"]}]}}`:                                      false,
+		`{"process": {"env": ["NVIDIA_GPU_MEMORY_LIMIT=1000"]}, "hooks": {"createRuntime": [{"args": ["nvidia-cdi-hook", "update-ldcache"]}]}}`:                                                             false,
+		`{"process": {"env": ["NVIDIA_GPU_MEMORY_LIMIT=1000"]}}`: false,
+	} {
+		var c containerConfig
+		if err := json.Unmarshal([]byte(config), &c); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.toolkitLimits(); got != want {
+			t.Errorf("%s: %t, want %t", config, got, want)
+		}
+	}
+}
+
 // Of two agents one may be ending, and an agent may have no driver for a moment. A refusal ends the wait.
 func TestLimitMemoryRetries(t *testing.T) {
 	l := newLimited(t, unified, "a/0")

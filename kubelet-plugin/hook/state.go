@@ -23,12 +23,17 @@ type containerConfig struct {
 	Root struct {
 		Path string `json:"path"`
 	} `json:"root"`
+	Process struct {
+		Env []string `json:"env"`
+	} `json:"process"`
 	Annotations map[string]string `json:"annotations"`
 	Hooks       struct {
-		CreateRuntime []struct {
-			Args []string `json:"args"`
-		} `json:"createRuntime"`
+		CreateRuntime []containerHook `json:"createRuntime"`
 	} `json:"hooks"`
+}
+
+type containerHook struct {
+	Args []string `json:"args"`
 }
 
 func readState(state io.Reader) (containerState, error) {

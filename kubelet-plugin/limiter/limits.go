@@ -24,12 +24,16 @@ var errNotPrepared = errors.New("the claim is not prepared on this node")
 type limit struct {
 	gpu   string
 	bytes uint64
+	// promised reports that one of its devices is published with memoryEnforced: hard.
+	promised bool
 }
+
+func (l limit) isPromised() bool { return l.promised }
 
 // sum returns the limits of a container with the devices, by the GPU's name: shares of one GPU are one limit together, and one without a limit removes it.
 // limiterOf returns how the memory of a GPU is limited.
 func sum(devices []hook.LimitedDevice, records map[string]prepare.Record, limiterOf func(gpuName string) gpu.Limiter) ([]limit, error) {
-	byGPU := map[string]uint64{}
+	byGPU := map[string]limit{}
 	for _, d := range devices {
 		r := records[d.Claim]
 		if r.State != prepare.StatePrepared || d.Position < 0 || d.Position >= len(r.Wanted) {
@@ -40,14 +44,10 @@ func sum(devices []hook.LimitedDevice, records map[string]prepare.Record, limite
 		if limiter == gpu.NotLimited {
 			return nil, fmt.Errorf("%s: its driver limits no memory now: %w", use.GPU, gpu.ErrUnsupported)
 		}
-		bytes := limitOf(r.Wanted[d.Position], limiter)
-		byGPU[use.GPU] = plus(byGPU[use.GPU], bytes)
+		before := byGPU[use.GPU]
+		byGPU[use.GPU] = limit{use.GPU, plus(before.bytes, limitOf(r.Wanted[d.Position], limiter)), before.promised || limiter.Limits(use.Shape)}
 	}
-	var limits []limit
-	for _, name := range slices.Sorted(maps.Keys(byGPU)) {
-		limits = append(limits, limit{name, byGPU[name]})
-	}
-	return limits, nil
+	return slices.SortedFunc(maps.Values(byGPU), func(a, b limit) int { return cmp.Compare(a.gpu, b.gpu) }), nil
 }
 
 // limitOf returns what a container can allocate for one device, in bytes.

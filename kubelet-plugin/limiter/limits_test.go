@@ -17,6 +17,10 @@ func share(gpuName string, bytes uint64) prepare.Wanted {
 	return prepare.Wanted{Use: gpu.Device{GPU: gpuName, Use: gpu.Use{Shape: gpu.TimeShare, Share: gpu.Share{MemoryBytes: bytes, Shares: 1}}}}
 }
 
+func mps(gpuName string, bytes uint64) prepare.Wanted {
+	return prepare.Wanted{Use: gpu.Device{GPU: gpuName, Use: gpu.Use{Shape: gpu.MPS, Share: gpu.Share{MemoryBytes: bytes, Shares: 1}}}}
+}
+
 func whole(gpuName string) prepare.Wanted {
 	return prepare.Wanted{Use: gpu.Device{GPU: gpuName, Use: gpu.Use{Shape: gpu.Whole}}}
 }
@@ -33,7 +37,7 @@ func TestSum(t *testing.T) {
 	records := map[string]prepare.Record{
 		"a":    record("a", prepare.StatePrepared, share("gpu-0", 10*gib), share("gpu-1", 4*gib), share("gpu-0", 2*gib)),
 		"b":    record("b", prepare.StatePrepared, share("gpu-0", gib)),
-		"all":  record("all", prepare.StatePrepared, share("gpu-0", 0), whole("gpu-2")),
+		"all":  record("all", prepare.StatePrepared, share("gpu-0", 0), whole("gpu-2"), mps("gpu-2", 3*gib)),
 		"gone": record("gone", prepare.StateUnpreparing, share("gpu-0", gib)),
 	}
 	limiterOf := func(name string) gpu.Limiter {
@@ -44,12 +48,13 @@ func TestSum(t *testing.T) {
 		want    []limit
 		is      error
 	}{
-		"one share":                {[]hook.LimitedDevice{device("a", 0)}, []limit{{"gpu-0", 10 * gib}}, nil},
-		"two shares of a GPU":      {[]hook.LimitedDevice{device("a", 0), device("a", 2)}, []limit{{"gpu-0", 12 * gib}}, nil},
-		"of two claims":            {[]hook.LimitedDevice{device("b", 0), device("a", 0)}, []limit{{"gpu-0", 11 * gib}}, nil},
-		"of two GPUs":              {[]hook.LimitedDevice{device("a", 0), device("a", 1)}, []limit{{"gpu-0", 10 * gib}, {"gpu-1", 4 * gib}}, nil},
-		"one without a limit":      {[]hook.LimitedDevice{device("all", 0), device("a", 0)}, []limit{{"gpu-0", gpu.NoMemoryLimit}}, nil},
-		"a whole GPU":              {[]hook.LimitedDevice{device("all", 1)}, []limit{{"gpu-2", gpu.NoMemoryLimit}}, nil},
+		"one share":                {[]hook.LimitedDevice{device("a", 0)}, []limit{{"gpu-0", 10 * gib, true}}, nil},
+		"two shares of a GPU":      {[]hook.LimitedDevice{device("a", 0), device("a", 2)}, []limit{{"gpu-0", 12 * gib, true}}, nil},
+		"of two claims":            {[]hook.LimitedDevice{device("b", 0), device("a", 0)}, []limit{{"gpu-0", 11 * gib, true}}, nil},
+		"of two GPUs":              {[]hook.LimitedDevice{device("a", 0), device("a", 1)}, []limit{{"gpu-0", 10 * gib, true}, {"gpu-1", 4 * gib, true}}, nil},
+		"one without a limit":      {[]hook.LimitedDevice{device("all", 0), device("a", 0)}, []limit{{"gpu-0", gpu.NoMemoryLimit, true}}, nil},
+		"a whole GPU":              {[]hook.LimitedDevice{device("all", 1)}, []limit{{"gpu-2", gpu.NoMemoryLimit, false}}, nil},
+		"an MPS share with misc":   {[]hook.LimitedDevice{device("all", 2)}, []limit{{"gpu-2", 3 * gib, false}}, nil},
 		"a claim that is released": {[]hook.LimitedDevice{device("gone", 0)}, nil, errNotPrepared},
 		"an unknown claim":         {[]hook.LimitedDevice{device("other", 0)}, nil, errNotPrepared},
 		"an unknown device":        {[]hook.LimitedDevice{device("b", 1)}, nil, errNotPrepared},

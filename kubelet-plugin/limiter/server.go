@@ -203,7 +203,11 @@ func (s *Server) limitsOf(request hook.LimitRequest, changed map[string]prepare.
 		}
 		records[uid] = r
 	}
-	return sum(request.Devices, records, s.limiterOf)
+	limits, err := sum(request.Devices, records, s.limiterOf)
+	if err == nil && request.ToolkitLimits && slices.ContainsFunc(limits, limit.isPromised) {
+		return nil, errToolkitLimits
+	}
+	return limits, err
 }
 
 func (s *Server) limiterOf(gpuName string) gpu.Limiter {
@@ -211,11 +215,16 @@ func (s *Server) limiterOf(gpuName string) gpu.Limiter {
 	return g.Limiter
 }
 
-// set sets the limits of a control group, and checks that they are in effect.
+// set sets the limits of a control group, and checks that they are in effect. Without the controller, there is nothing to set for a GPU whose memory is not
+// promised to be limited: the group can have no limit.
 func (s *Server) set(ctx context.Context, group string, limits []limit) error {
 	folder := filepath.Join(s.Hierarchy, group)
 	for _, l := range limits {
-		if err := checkController(folder, string(s.limiterOf(l.gpu))); err != nil {
+		err := checkController(folder, string(s.limiterOf(l.gpu)))
+		if errors.Is(err, errNoController) && !l.promised {
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		if err := s.Driver.LimitMemory(ctx, l.gpu, folder, l.bytes); err != nil {
@@ -258,7 +267,13 @@ func (s *Server) restoreContainer(ctx context.Context, c hook.LimitRequest) erro
 	return s.apply(ctx, c)
 }
 
-// checkController returns an error if the group does not have the controller: the driver would then charge a group above, and accept a limit that never
+var (
+	errNoController  = errors.New("the container's control group lacks the controller")
+	errToolkitLimits = errors.New("the container also has a GPU from NVIDIA's toolkit, whose hook " + hook.ToolkitLimits + " replaces the limits with those of " +
+		"NVIDIA_GPU_MEMORY_LIMIT and NVIDIA_GPU_MEMORY_REQUEST: remove that GPU, or these variables, from the pod")
+)
+
+// checkController returns errNoController if the group does not have the controller: the driver would then charge a group above, and accept a limit that never
 // binds.
 func checkController(folder, controller string) error {
 	text, err := os.ReadFile(filepath.Join(folder, "cgroup.controllers"))
@@ -266,7 +281,7 @@ func checkController(folder, controller string) error {
 		return fmt.Errorf("find the container's control group: %w", err)
 	}
 	if !slices.Contains(strings.Fields(string(text)), controller) {
-		return fmt.Errorf("the container's control group lacks the controller %s, which its runtime must enable for containers (runc does): its memory cannot be limited", controller)
+		return fmt.Errorf("%w %s, which its runtime must enable for containers (runc does): its memory cannot be limited", errNoController, controller)
 	}
 	return nil
 }

@@ -111,6 +111,7 @@ func newNode(t *testing.T) *node {
 	n := &node{t: t, records: map[string]prepare.Record{
 		"a": record("a", prepare.StatePrepared, share("gpu-0", gib), share("gpu-1", 2*gib)),
 		"b": record("b", prepare.StatePrepared, share("gpu-0", 4*gib)),
+		"w": record("w", prepare.StatePrepared, whole("gpu-1")),
 	}}
 	n.Server = New(Config{
 		Sockets: filepath.Join(top, "s"), Name: "agent", Hierarchy: filepath.Join(top, "cgroup"), Containers: filepath.Join(top, "c"), Records: n, Claims: n, Inventory: n, Driver: n,
@@ -174,13 +175,18 @@ func (n *node) start(s *Server) (stop func()) {
 // request sends a request as the hook does.
 func (n *node) request(group string, devices ...hook.LimitedDevice) hook.LimitAnswer {
 	n.t.Helper()
+	return n.send(hook.LimitRequest{Group: group, Devices: devices})
+}
+
+func (n *node) send(request hook.LimitRequest) hook.LimitAnswer {
+	n.t.Helper()
 	connection, err := net.Dial("unix", filepath.Join(n.Sockets, "agent.sock"))
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	defer connection.Close()
 	var answer hook.LimitAnswer
-	if err := errors.Join(json.NewEncoder(connection).Encode(hook.LimitRequest{Group: group, Devices: devices}), json.NewDecoder(connection).Decode(&answer)); err != nil {
+	if err := errors.Join(json.NewEncoder(connection).Encode(request), json.NewDecoder(connection).Decode(&answer)); err != nil {
 		n.t.Fatal(err)
 	}
 	return answer
@@ -235,6 +241,32 @@ func TestServerRefuses(t *testing.T) {
 		if diff := cmp.Diff(test.reported, claims); diff != "" {
 			t.Errorf("%s: claims with a report (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// What is not promised to be limited starts in a group without the controller too: crun enables neither misc nor dmem.
+func TestServerWithoutPromise(t *testing.T) {
+	n := running(t)
+	if err := n.Save(record("m", prepare.StatePrepared, mps("gpu-0", gib))); err != nil {
+		t.Fatal(err)
+	}
+	if answer := n.request("/other", device("w", 0), device("m", 0)); answer != (hook.LimitAnswer{}) || len(n.limits) > 0 || len(n.failed) > 0 {
+		t.Errorf("without the controller: answer %+v, limits %q, reported %q", answer, n.limits, n.failed)
+	}
+	if answer := n.request("/limited", device("w", 0), device("m", 0)); answer != (hook.LimitAnswer{}) || len(n.limits) != 2 {
+		t.Errorf("with the controller: answer %+v, limits %q", answer, n.limits)
+	}
+}
+
+// The hook of NVIDIA's toolkit would replace a limit after it was read back.
+func TestServerRefusesOtherLimits(t *testing.T) {
+	n := running(t)
+	answer := n.send(hook.LimitRequest{Group: "/limited", Devices: []hook.LimitedDevice{device("a", 0)}, ToolkitLimits: true})
+	if !strings.Contains(answer.Error, hook.ToolkitLimits) || len(n.limits) > 0 || len(n.failed) != 1 {
+		t.Errorf("a share: answer %+v, limits %q, reported %q", answer, n.limits, n.failed)
+	}
+	if answer := n.send(hook.LimitRequest{Group: "/limited", Devices: []hook.LimitedDevice{device("w", 0)}, ToolkitLimits: true}); answer != (hook.LimitAnswer{}) {
+		t.Errorf("a whole GPU: answer %+v", answer)
 	}
 }
 

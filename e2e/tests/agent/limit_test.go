@@ -17,6 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/env/runc"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 )
 
 // limits is a node whose driver limits memory, and on which the real runc starts containers with a CUDA program. The control groups are runc's; the files of
@@ -27,8 +28,9 @@ type limits struct {
 	agent   *agent
 	stage   runc.Stage
 	mirror  string
-	// container is the name of the next container.
+	// container is the name of the next container, hooks are hooks that it has after those of its devices.
 	container string
+	hooks     []oci.Hook
 }
 
 func newLimits(t *testing.T, backend fakegpu.MemoryBackend) *limits {
@@ -77,6 +79,7 @@ func (l *limits) run(controllers string, devices []*drapb.Device, verbs ...strin
 	spec.Annotations = map[string]string{"io.kubernetes.cri.sandbox-namespace": "default", "io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.container-name": l.container}
 	spec.Hooks = &oci.Hooks{CreateRuntime: []oci.Hook{{Path: l.mirror, Args: []string{"fakegpu", "group", "--dir=" + l.machine(), "--controllers=" + controllers}}}}
 	l.must(runc.Inject(&spec, l.cdi(), ids...))
+	spec.Hooks.CreateRuntime = append(spec.Hooks.CreateRuntime, l.hooks...)
 	// MPS daemons of this test are no pods: they have the shared memory of the host, and not that of the claim's mount.
 	spec.Mounts = append(spec.Mounts, oci.Mount{Destination: "/dev/shm", Source: "/dev/shm", Type: "bind", Options: []string{"rbind", "rw"}})
 	result, err := l.stage.Run(l.t.Context(), spec, append([]string{"/program", "libcuda.so.1"}, verbs...)...)
@@ -131,6 +134,20 @@ func TestUnlimitedSharesDoNotStart(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if message := l.warns(claim, "MemoryLimitFailed"); !strings.Contains(message, "on node "+l.name) || !strings.Contains(message, "lacks the controller misc") {
+		t.Errorf("Event %q", message)
+	}
+}
+
+// A container does not start if the hook of NVIDIA's toolkit would replace its limit with that of its environment. The hook is as nvidia-ctk 1.20.2 writes it
+// to CDI specs.
+func TestToolkitDoesNotReplaceLimits(t *testing.T) {
+	l := newLimits(t, fakegpu.Misc)
+	l.hooks = []oci.Hook{{Path: "/usr/bin/nvidia-cdi-hook", Args: []string{"nvidia-cdi-hook", hook.ToolkitLimits, "--driver-root", "/", "--gpu-id", l.hardware.GPUs[0].UUID}}}
+	claim := l.claim("both", []gpu.Device{{GPU: l.hardware.GPUs[0].Name(), Use: gpu.Use{Shape: gpu.TimeShare}}}, takes("2Gi", ""), onNode(l.node))
+	if got := l.run("misc", l.kubelet.mustPrepare(claim), "memory"); !strings.Contains(got, "remove that GPU, or these variables, from the pod") {
+		t.Errorf("%q", got)
+	}
+	if message := l.warns(claim, "MemoryLimitFailed"); !strings.Contains(message, hook.ToolkitLimits) {
 		t.Errorf("Event %q", message)
 	}
 }

@@ -59,7 +59,7 @@ var differences = []difference{
 	{theirs, "hook createContainer update-application-profile",
 		"narrows EGL to the GPUs at hand for graphics programs; EGL finds no other GPU's node anyway"},
 	{theirs, "hook createRuntime apply-cuda-memory-limits",
-		"a feature of the toolkit that the environment of a container switches on; limits of ours are a claim's affair"},
+		"limits of ours follow from claims; the agent recognizes this hook by its name (ToolkitLimits in kubelet-plugin/hook)"},
 	{theirs, "hook apply-cuda-memory-limits: driver-root ROOT", "as above"},
 	{theirs, "hook apply-cuda-memory-limits: gpu-id UUID", "as above"},
 	{ours, "hook create-symlinks: link libnvidia-egl-gbm.so.1.1.2::/usr/lib/x86_64-linux-gnu/libnvidia-egl-gbm.so.1",
