@@ -10,7 +10,7 @@ import (
 )
 
 // Hardware adds fake GPUs to the lab's nodes. A spec is the name of a machine in the catalog, such as h100x8, with
-// options after commas: bare (no driver is installed), kernel=<release>.
+// options after commas: bare (no driver is installed), driver=<version>, kernel=<release>.
 type Hardware struct{}
 
 var _ lab.Hardware = Hardware{}
@@ -32,15 +32,16 @@ func parseHardware(text string) (fakegpu.Spec, error) {
 	name, options, _ := strings.Cut(text, ",")
 	spec := fakegpu.Spec{Machine: name}
 	for option := range strings.SplitSeq(options, ",") {
-		kernel, named := strings.CutPrefix(option, "kernel=")
-		switch {
-		case option == "":
-		case option == "bare":
+		switch key, value, _ := strings.Cut(option, "="); key {
+		case "":
+		case "bare":
 			spec.Bare = true
-		case named:
-			spec.Kernel = kernel
+		case "driver":
+			spec.DriverVersion = value
+		case "kernel":
+			spec.Kernel = value
 		default:
-			return fakegpu.Spec{}, fmt.Errorf("hardware %q: option %q: must be bare or kernel=<release>", text, option)
+			return fakegpu.Spec{}, fmt.Errorf("hardware %q: option %q: must be bare, driver=<version> or kernel=<release>", text, option)
 		}
 	}
 	return spec, nil

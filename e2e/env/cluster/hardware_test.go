@@ -15,6 +15,7 @@ func TestParseHardware(t *testing.T) {
 		"a machine":   {text: "h100x8", want: fakegpu.Spec{Machine: "h100x8"}},
 		"bare":        {text: "h100x8,bare", want: fakegpu.Spec{Machine: "h100x8", Bare: true}},
 		"with kernel": {text: "t4x1,bare,kernel=6.8.0-80-generic", want: fakegpu.Spec{Machine: "t4x1", Bare: true, Kernel: "6.8.0-80-generic"}},
+		"with driver": {text: "t4x1,driver=615.71.09", want: fakegpu.Spec{Machine: "t4x1", DriverVersion: "615.71.09"}},
 		"misspelled":  {text: "h100x8,bear", bad: true},
 	}
 	for name, test := range tests {
