@@ -120,9 +120,9 @@ func TestLimitMemory(t *testing.T) {
 func TestToolkitLimits(t *testing.T) {
 	for config, want := range map[string]bool{
 		`{"process": {"env": ["A=1", "NVIDIA_GPU_MEMORY_LIMIT=1000"]}, "hooks": {"createRuntime": [{"args": ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--driver-root", "", "--gpu-id", "GPU-1"]}]}}`: true,
-		`{"process": {"env": ["NVIDIA_GPU_MEMORY_REQUEST=10"]}, "hooks": {"createRuntime": [{"args": ["nvidia-ctk", "hook", "apply-cuda-memory-limits", "--gpu-id", "GPU-1"]}]}}`:                           true,
-		`{"process": {"env": ["NVIDIA_GPU_MEMORY=10"]}, "hooks": {"createRuntime": [{"args": ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--gpu-id", "GPU-1"]}]}}`:                                      false,
-		`{"process": {"env": ["NVIDIA_GPU_MEMORY_LIMIT=1000"]}, "hooks": {"createRuntime": [{"args": ["nvidia-cdi-hook", "update-ldcache"]}]}}`:                                                             false,
+		`{"process": {"env": ["NVIDIA_GPU_MEMORY_REQUEST=10"]}, "hooks": {"createRuntime": [{"args": ["nvidia-ctk", "hook", "apply-cuda-memory-limits", "--gpu-id", "GPU-1"]}]}}`:                          true,
+		`{"process": {"env": ["NVIDIA_GPU_MEMORY=10"]}, "hooks": {"createRuntime": [{"args": ["nvidia-cdi-hook", "apply-cuda-memory-limits", "--gpu-id", "GPU-1"]}]}}`:                                     false,
+		`{"process": {"env": ["NVIDIA_GPU_MEMORY_LIMIT=1000"]}, "hooks": {"createRuntime": [{"args": ["nvidia-cdi-hook", "update-ldcache"]}]}}`:                                                            false,
 		`{"process": {"env": ["NVIDIA_GPU_MEMORY_LIMIT=1000"]}}`: false,
 	} {
 		var c containerConfig

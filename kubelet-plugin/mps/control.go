@@ -80,6 +80,8 @@ type control struct {
 	timeouts timeouts
 	cmd      *exec.Cmd
 	output   *tail
+	// execute runs the program and returns its output; nil means execution of the program.
+	execute func(ctx context.Context, input string, arguments []string) (string, error)
 	// done is closed when the daemon has ended; err is valid from then on.
 	done chan struct{}
 	err  error
@@ -203,16 +205,25 @@ func (d *control) run(started chan<- error) {
 func (d *control) call(ctx context.Context, input string, arguments ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeouts.command)
 	defer cancel()
+	execute := d.execute
+	if execute == nil {
+		execute = d.runProgram
+	}
+	output, err := execute(ctx, input, arguments)
+	answer := strings.TrimSpace(output)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w%s", strings.TrimSpace(input+strings.Join(arguments, " ")), err, formatOutput(answer))
+	}
+	return answer, nil
+}
+
+func (d *control) runProgram(ctx context.Context, input string, arguments []string) (string, error) {
 	cmd := exec.CommandContext(ctx, d.program, arguments...)
 	cmd.Env = d.env
 	cmd.Stdin = strings.NewReader(input)
 	cmd.WaitDelay = hostcommand.OutputDelay
 	output, err := cmd.CombinedOutput()
-	answer := strings.TrimSpace(string(output))
-	if err != nil {
-		return "", fmt.Errorf("%s: %w%s", strings.TrimSpace(input+strings.Join(arguments, " ")), err, formatOutput(answer))
-	}
-	return answer, nil
+	return string(output), err
 }
 
 // ready waits until the daemon responds, at most timeouts.start.
