@@ -1,5 +1,10 @@
 package fit
 
+import (
+	"fmt"
+	"slices"
+)
+
 // Choice is the devices of one node for all requests.
 type Choice struct {
 	// Picks are by request.
@@ -15,4 +20,20 @@ type Pick struct {
 	Alternative int
 	// Devices are the positions of the devices.
 	Devices []int
+}
+
+// Take returns the node after the devices of a choice for the requirements were taken. An error means that one of them is not free.
+func (c Choice) Take(n Node, req *Requirements) (Node, error) {
+	n.GPUs = slices.Clone(n.GPUs)
+	for i, pick := range c.Picks {
+		for _, device := range pick.Devices {
+			g := &n.GPUs[n.Devices[device].GPU]
+			after, err := g.Occupancy.Take(req.Requests[i].Alternatives[pick.Alternative].useOf(&n, device))
+			if err != nil {
+				return Node{}, fmt.Errorf("take a device of %s: %w", g.Name, err)
+			}
+			g.Occupancy = after
+		}
+	}
+	return n, nil
 }

@@ -72,6 +72,7 @@ var law = []row{
 	{"scheduler-plugin/requirements", append([]string{"api/gpu", "api/wire", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/dynamic-resource-allocation", "k8s.io/utils", "github.com/google/cel-go"}, kubernetesTypes...)},
 	{"scheduler-plugin/rank", append([]string{"scheduler-plugin/fit", "scheduler-plugin/index", "scheduler-plugin/requirements", "k8s.io/utils"}, kubernetesTypes...)},
 	{"scheduler-plugin/preemption/victims", []string{"api/gpu", "scheduler-plugin/fit"}},
+	{"scheduler-plugin/defrag", []string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/preemption/victims"}},
 	{"scheduler-plugin/intree", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/client-go", "k8s.io/kube-scheduler", "k8s.io/kubernetes/pkg/scheduler", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
 	{"scheduler-plugin/preemption", append([]string{"scheduler-plugin/fit", "scheduler-plugin/index", "scheduler-plugin/intree", "scheduler-plugin/preemption/victims", "scheduler-plugin/requeue", "scheduler-plugin/requirements", "api/gpu", "api/wire", klog, "k8s.io/client-go", "k8s.io/component-helpers", "k8s.io/kube-scheduler", "k8s.io/kubernetes/pkg/scheduler"}, kubernetesTypes...)},
 	{"scheduler-plugin/nodecheck", append([]string{"api/v1alpha1", klog, "k8s.io/component-helpers", "k8s.io/kube-scheduler", "k8s.io/kubernetes/pkg/scheduler"}, kubernetesTypes...)},

@@ -39,19 +39,27 @@ type Selection struct {
 // devices. The steps of all searches are taken from the budget; it returns false if the budget is exceeded. An error
 // means that a holder does not hold what it should.
 func SelectVictims(n *fit.Node, req *fit.Requirements, holders []Holder, b *fit.Budget) (Selection, bool, error) {
-	var best Selection
-	var found bool
+	all, err := Selections(n, req, holders, b)
+	if err != nil || len(all) == 0 || b.Exceeded() {
+		return Selection{}, false, err
+	}
+	return slices.MinFunc(all, func(x, y Selection) int { return compareSelections(holders, x, y) }), true, nil
+}
+
+// Selections returns minimal selections: for one device one for each device that the pod could get, otherwise at most one.
+func Selections(n *fit.Node, req *fit.Requirements, holders []Holder, b *fit.Budget) ([]Selection, error) {
+	var all []Selection
 	for _, focus := range variantsOf(n, req) {
 		e := eviction{node: *n, requirements: focus, holders: holders, budget: b}
 		answer, ok, err := e.selectVictims()
 		if err != nil {
-			return Selection{}, false, err
+			return nil, err
 		}
-		if ok && (!found || compareSelections(holders, answer, best) < 0) {
-			best, found = answer, true
+		if ok {
+			all = append(all, answer)
 		}
 	}
-	return best, found && !b.Exceeded(), nil
+	return all, nil
 }
 
 // variantsOf returns the requirements whose selections are compared: for one device, one variant for each candidate
