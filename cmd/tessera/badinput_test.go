@@ -59,7 +59,7 @@ func tessera(t *testing.T, args ...string) string {
 // connectedVerbs are calls of all verbs that connect to a cluster, by the names of their golden files.
 func connectedVerbs() map[string][]string {
 	return map[string][]string{
-		"gpus": {"gpus"}, "status": {"status"}, "quota": {"quota"}, "doctor": {"doctor"}, "claims": {"claims", "-A"}, "explain": {"explain", "pod/x"}, "version": {"version"},
+		"gpus": {"gpus"}, "status": {"status"}, "quota": {"quota"}, "doctor": {"doctor"}, "claims": {"claims", "-A"}, "explain": {"explain", "pod/x"}, "defrag-plan": {"defrag", "plan", "pod/x"}, "version": {"version"},
 		"upgrade-plan": {"upgrade", "plan"}, "upgrade-pause": {"upgrade", "pause"}, "upgrade-resume": {"upgrade", "resume"},
 		"upgrade-rollback": {"upgrade", "rollback"}, "remediation-pause": {"remediation", "pause"}, "remediation-resume": {"remediation", "resume"}, "support-bundle": {"support-bundle", "-o", "-"},
 	}
@@ -220,6 +220,7 @@ func TestWrongFlags(t *testing.T) {
 		"doctor -o wide":                          `--output "wide"`,
 		"explain train":                           "must be pod/NAME",
 		"explain":                                 "accepts 1 arg(s)",
+		"defrag plan train":                       "must be pod/NAME",
 		"check":                                   "nothing to check",
 		"version extra":                           "unknown command",
 		"gpus --context other":                    `context "other" does not exist`,
@@ -295,7 +296,7 @@ func TestCompletion(t *testing.T) {
 		"gpus -o":                 {"text", "wide", "name", "json", "yaml", "jsonpath=", "custom-columns="},
 		"doctor --color":          {"auto", "always", "never"},
 		"upgrade pause --dry-run": {"none", "server"},
-		"gpus":                    {}, "doctor": {}, "claims": {}, "explain": {}, "quota": {}, "upgrade rollback": {}, "gpus -n": {},
+		"gpus":                    {}, "doctor": {}, "claims": {}, "explain": {}, "defrag plan": {}, "quota": {}, "upgrade rollback": {}, "gpus -n": {},
 	} {
 		got := strings.Split(tessera(t, append([]string{"__complete"}, append(strings.Fields(line), "")...)...), "\n")
 		for _, name := range want {

@@ -14,6 +14,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/check"
 	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/defrag"
 	"github.com/tessera-gpu/tessera/cmd/tessera/doctor"
 	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
@@ -51,7 +52,7 @@ func command(program string) *cobra.Command {
 	flags.CompleteFlags(root)
 	root.SetUsageFunc(usage(root.UsageFunc()))
 	root.AddCommand(
-		gpus.Command(flags), claims.Command(flags), quota.Command(flags), status.Command(flags), doctor.Command(flags), explain.Command(flags),
+		gpus.Command(flags), claims.Command(flags), quota.Command(flags), status.Command(flags), doctor.Command(flags), explain.Command(flags), defrag.Command(flags),
 		upgrade.Command(flags), remediation.Command(flags), shares.Command(flags), check.Command(), migrate.Command(), template.Command(), bundle.Command(flags), version.Command(flags),
 		optionsCommand())
 	return root

@@ -29,7 +29,7 @@ func TestCommand(t *testing.T) {
 	for _, verb := range command("tessera").Commands() {
 		verbs = append(verbs, verb.Name())
 	}
-	for _, verb := range []string{"gpus", "doctor", "claims", "explain", "check", "migrate", "template", "status", "quota", "upgrade", "remediation", "support-bundle", "version"} {
+	for _, verb := range []string{"gpus", "doctor", "claims", "explain", "defrag", "check", "migrate", "template", "status", "quota", "upgrade", "remediation", "support-bundle", "version"} {
 		if !slices.Contains(verbs, verb) {
 			t.Errorf("no verb %s among %v", verb, verbs)
 		}

@@ -22,7 +22,6 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/preemption"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // Factory creates the plugins of the profiles of a scheduler, which share one index. It is safe for concurrent use.
@@ -108,7 +107,7 @@ func (p *Plugin) newPreemptor(ctx context.Context) (*preemption.Preemptor, error
 	return preemption.New(ctx, preemption.Config{
 		PluginName: Name, Handle: p.handle, Features: p.features,
 		Index: p.shared.index, Claims: p.shared.manager.ResourceClaims(), Requeuer: p.shared.newRequeuer(requeue.NoVersion, p.handle),
-		RequirementsOf: func(cs fwk.CycleState) *requirements.PodRequirements { return cycleOf(cs).requirements },
+		RequirementsOf: p.RequirementsOf,
 		BudgetOf:       func(cs fwk.CycleState) *fit.Budget { return cycleOf(cs).budget },
 		NewNodeFilter: func(ctx context.Context, pod *corev1.Pod) func(*corev1.Node) bool {
 			return p.newNodeCheck(ctx, pod).IsOpen

@@ -1,9 +1,12 @@
 package plugin
 
 import (
+	resourceapi "k8s.io/api/resource/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // Report is what an attempt to schedule a pod found about one node, for people.
@@ -50,4 +53,21 @@ func (p *Plugin) Report(cs fwk.CycleState, node string) (Report, bool) {
 		}
 	}
 	return r, true
+}
+
+// Node returns the devices that are published on a node and what claims hold of them; false if there are none.
+func (p *Plugin) Node(name string) (*index.Node, bool) { return p.shared.index.Node(name) }
+
+// RequirementsOf returns what the claims of the pod of an attempt require; nil if the pod requires no devices or the in-tree allocator decides. It is called after
+// PreFilter.
+func (p *Plugin) RequirementsOf(cs fwk.CycleState) *requirements.PodRequirements {
+	if c := cycleOf(cs); c != nil {
+		return c.requirements
+	}
+	return nil
+}
+
+// ReadRequirements returns what claims require; see requirements.Reader.
+func (p *Plugin) ReadRequirements(claims []*resourceapi.ResourceClaim, b *fit.Budget) (*requirements.PodRequirements, error) {
+	return p.shared.reader.Read(claims, b)
 }

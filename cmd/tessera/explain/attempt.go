@@ -8,11 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/cmd/tessera/dryrun"
 )
 
 // attempt is one simulated scheduling attempt, up to the choice of the node.
 type attempt struct {
-	*dryRun
+	*dryrun.Scheduler
 	pod   *corev1.Pod
 	state fwk.CycleState
 	// omitted reports that the plugin's PreFilter omitted nodes on which the pod fits.
@@ -21,14 +23,14 @@ type attempt struct {
 
 // simulateAttempt runs one scheduling attempt with the plugins of the profile and returns the result for every node. Unlike kube-scheduler it filters all
 // nodes. retry reports that no node fits while the plugin omitted some that do.
-func (d *dryRun) simulateAttempt(ctx context.Context, pod *corev1.Pod) (e Explanation, retry bool, err error) {
-	a := &attempt{dryRun: d, pod: pod, state: framework.NewCycleState()}
-	nodes, err := d.nodes.List()
+func simulateAttempt(ctx context.Context, d *dryrun.Scheduler, pod *corev1.Pod) (e Explanation, retry bool, err error) {
+	a := &attempt{Scheduler: d, pod: pod, state: framework.NewCycleState()}
+	nodes, err := d.Nodes.List()
 	if err != nil {
 		return Explanation{}, false, fmt.Errorf("list the nodes: %w", err)
 	}
 	e = Explanation{Namespace: pod.Namespace, Pod: pod.Name, Scheduler: pod.Spec.SchedulerName}
-	result, status, _ := d.framework.RunPreFilterPlugins(ctx, a.state, pod)
+	result, status, _ := d.Framework.RunPreFilterPlugins(ctx, a.state, pod)
 	if status.Code() == fwk.Error {
 		return Explanation{}, false, fmt.Errorf("prefilter: %w", status.AsError())
 	}
@@ -54,7 +56,7 @@ func (d *dryRun) simulateAttempt(ctx context.Context, pod *corev1.Pod) (e Explan
 // other reasons, which are reported.
 func (a *attempt) filterNode(ctx context.Context, info fwk.NodeInfo, result *fwk.PreFilterResult, before *fwk.Status) Node {
 	v := Node{Name: info.Node().Name}
-	report, found := a.plugin.Report(a.state, v.Name) //nolint:contextcheck // selectors have bounded cost, and their results are cached
+	report, found := a.Plugin.Report(a.state, v.Name) //nolint:contextcheck // selectors have bounded cost, and their results are cached
 	if found {
 		v.Reason = report.Reason
 	}
@@ -64,10 +66,10 @@ func (a *attempt) filterNode(ctx context.Context, info fwk.NodeInfo, result *fwk
 		}
 		return v
 	}
-	status := a.framework.RunFilterPluginsWithNominatedPods(ctx, a.state, a.pod, info)
+	status := a.Framework.RunFilterPluginsWithNominatedPods(ctx, a.state, a.pod, info)
 	switch {
 	case !status.IsSuccess():
-		if status.Plugin() != a.plugin.Name() || !report.Decided || report.Fits {
+		if status.Plugin() != a.Plugin.Name() || !report.Decided || report.Fits {
 			v.Reason = status.Plugin() + ": " + status.Message()
 		}
 	case !result.AllNodes() && !result.NodeNames.Has(v.Name):
@@ -86,10 +88,10 @@ func (a *attempt) score(ctx context.Context, feasible []fwk.NodeInfo, e *Explana
 		}
 		return nil
 	}
-	if status := a.framework.RunPreScorePlugins(ctx, a.state, a.pod, feasible); !status.IsSuccess() {
+	if status := a.Framework.RunPreScorePlugins(ctx, a.state, a.pod, feasible); !status.IsSuccess() {
 		return fmt.Errorf("prescore: %w", status.AsError())
 	}
-	scores, status := a.framework.RunScorePlugins(ctx, a.state, a.pod, feasible)
+	scores, status := a.Framework.RunScorePlugins(ctx, a.state, a.pod, feasible)
 	if !status.IsSuccess() {
 		return fmt.Errorf("score: %w", status.AsError())
 	}

@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
-	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/dryrun"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
@@ -91,11 +91,11 @@ func (r request) explain(ctx context.Context, c *cluster.Cluster, pod *corev1.Po
 	if pod.Spec.NodeName != "" {
 		return explainBound(ctx, c, pod)
 	}
-	loaded, err := loadConfiguration(ctx, c, r.config)
+	loaded, err := dryrun.LoadConfiguration(ctx, c, r.config)
 	if err != nil {
 		return Explanation{}, err
 	}
-	profile, err := findProfile(loaded, pod.Spec.SchedulerName)
+	profile, err := dryrun.FindProfile(loaded, pod.Spec.SchedulerName)
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -105,13 +105,12 @@ func (r request) explain(ctx context.Context, c *cluster.Cluster, pod *corev1.Po
 // Simulate returns what a scheduler with the profile would do with the pod now. It lists and watches all objects that a scheduler reads and writes
 // nothing.
 func Simulate(ctx context.Context, client kubernetes.Interface, profile schedulerconfig.KubeSchedulerProfile, pod *corev1.Pod) (Explanation, error) {
-	metrics.Register()
 	e, retry, err := simulateOnce(ctx, client, profile, pod)
 	if err != nil || !retry {
 		return e, err
 	}
 	// The plugin does the same: when none of its best nodes fits, the next attempt considers all nodes.
-	if profile, err = withAllCandidates(profile); err != nil {
+	if profile, err = dryrun.WithAllCandidates(profile); err != nil {
 		return Explanation{}, err
 	}
 	e, _, err = simulateOnce(ctx, client, profile, pod)
@@ -121,11 +120,11 @@ func Simulate(ctx context.Context, client kubernetes.Interface, profile schedule
 func simulateOnce(ctx context.Context, client kubernetes.Interface, profile schedulerconfig.KubeSchedulerProfile, pod *corev1.Pod) (Explanation, bool, error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	d, err := newDryRun(ctx, client, profile)
+	d, err := dryrun.New(ctx, client, profile)
 	if err != nil {
 		return Explanation{}, false, err
 	}
-	return d.simulateAttempt(ctx, pod)
+	return simulateAttempt(ctx, d, pod)
 }
 
 // explainBound returns the node and the devices of a pod that is bound to a node.

@@ -2,8 +2,6 @@ package explain
 
 import (
 	"bytes"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -44,23 +41,10 @@ func scene(t *testing.T) *clustertest.Scene {
 			n.Spec.Unschedulable = n.Name == "closed"
 		}
 	}
-	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: slicesClass}}
-	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
-		Expression: fmt.Sprintf(`device.driver == %q && device.attributes[%[1]q].type == "mig" && device.attributes[%[1]q].profile == "3g.40gb"`, clustertest.Driver),
-	}}}
-	s.Add(class)
+	s.ProfileClass(slicesClass, "3g.40gb")
 	addPending(s, "one", 1)
 	addPending(s, "many", 9)
-	file, err := os.ReadFile("../../../deployments/scheduler/replace/config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultSystemNamespace, Name: "config-5k2"}, Data: map[string]string{configKey: string(file)}})
-	running := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.DefaultSystemNamespace, Name: deployment}}
-	running.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{
-		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "config-5k2"}},
-	}}}
-	s.Add(running)
+	s.Scheduler("../../../deployments/scheduler/replace/config.yaml")
 	return s
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/check"
 	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
 	clusterflags "github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/defrag"
 	"github.com/tessera-gpu/tessera/cmd/tessera/doctor"
 	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
@@ -222,7 +223,7 @@ func understand(line string) error {
 	top := &cobra.Command{Use: "tessera"}
 	flags.Add(top.PersistentFlags())
 	top.AddCommand(
-		gpus.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags),
+		gpus.Command(flags), doctor.Command(flags), claims.Command(flags), explain.Command(flags), defrag.Command(flags),
 		check.Command(), migrate.Command(), clitemplate.Command(), upgrade.Command(flags), remediation.Command(flags), shares.Command(flags), clistatus.Command(flags), quota.Command(flags), bundle.Command(flags), version.Command(flags))
 	top.AddCommand(&cobra.Command{Use: "options"})
 	args := strings.Fields(line)[1:]

@@ -1,4 +1,4 @@
-package explain
+package dryrun
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"reflect"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,9 +26,9 @@ const (
 	configKey  = "config.yaml"
 )
 
-// loadConfiguration returns the scheduler's configuration: that of the file or, without one, that in the ConfigMap of the scheduler's
+// LoadConfiguration returns the scheduler's configuration: that of the file or, without one, that in the ConfigMap of the scheduler's
 // Deployment.
-func loadConfiguration(ctx context.Context, c *cluster.Cluster, file string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
+func LoadConfiguration(ctx context.Context, c *cluster.Cluster, file string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
 	if file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -73,8 +75,8 @@ func parseConfiguration(from string, text []byte) (*schedulerconfig.KubeSchedule
 	return c, nil
 }
 
-// findProfile returns the profile with the scheduler's name.
-func findProfile(c *schedulerconfig.KubeSchedulerConfiguration, name string) (schedulerconfig.KubeSchedulerProfile, error) {
+// FindProfile returns the profile with the scheduler's name.
+func FindProfile(c *schedulerconfig.KubeSchedulerConfiguration, name string) (schedulerconfig.KubeSchedulerProfile, error) {
 	var names []string
 	for _, p := range c.Profiles {
 		if p.SchedulerName == name {
@@ -85,8 +87,8 @@ func findProfile(c *schedulerconfig.KubeSchedulerConfiguration, name string) (sc
 	return schedulerconfig.KubeSchedulerProfile{}, fmt.Errorf("the pod's schedulerName is %q, which is not a profile of Tessera's scheduler: %q", name, names)
 }
 
-// withAllCandidates returns the profile with a plugin configuration that omits no node.
-func withAllCandidates(p schedulerconfig.KubeSchedulerProfile) (schedulerconfig.KubeSchedulerProfile, error) {
+// WithAllCandidates returns the profile with a plugin configuration that omits no node.
+func WithAllCandidates(p schedulerconfig.KubeSchedulerProfile) (schedulerconfig.KubeSchedulerProfile, error) {
 	var current runtime.Object
 	var others []schedulerconfig.PluginConfig
 	for _, c := range p.PluginConfig {
@@ -109,4 +111,19 @@ func withAllCandidates(p schedulerconfig.KubeSchedulerProfile) (schedulerconfig.
 		Name: plugin.Name, Args: &runtime.Unknown{Raw: text, ContentType: runtime.ContentTypeJSON},
 	})
 	return p, nil
+}
+
+// withoutPlugin returns the profile, under another name, without Tessera's plugin.
+func withoutPlugin(p schedulerconfig.KubeSchedulerProfile) schedulerconfig.KubeSchedulerProfile {
+	p = *p.DeepCopy()
+	p.SchedulerName += "/others"
+	ours := func(e schedulerconfig.Plugin) bool { return e.Name == plugin.Name }
+	points := reflect.ValueOf(p.Plugins).Elem()
+	for i := range points.NumField() {
+		if set, ok := points.Field(i).Addr().Interface().(*schedulerconfig.PluginSet); ok {
+			set.Enabled = slices.DeleteFunc(set.Enabled, ours)
+		}
+	}
+	p.PluginConfig = slices.DeleteFunc(p.PluginConfig, func(c schedulerconfig.PluginConfig) bool { return c.Name == plugin.Name })
+	return p
 }

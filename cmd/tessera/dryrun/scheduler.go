@@ -1,4 +1,5 @@
-package explain
+// Package dryrun runs a scheduler with Tessera's plugin on a snapshot of a cluster. It reads what a scheduler reads and writes nothing.
+package dryrun
 
 import (
 	"context"
@@ -15,38 +16,41 @@ import (
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
 )
 
-// dryRun is a scheduler with a snapshot of the cluster that schedules nothing.
-type dryRun struct {
-	framework framework.Framework
-	nodes     fwk.NodeInfoLister
-	plugin    *plugin.Plugin
+// Scheduler is a scheduler with a snapshot of the cluster that schedules nothing.
+type Scheduler struct {
+	// Framework runs the plugins of the profile, Others those without Tessera's.
+	Framework, Others framework.Framework
+	Nodes             fwk.NodeInfoLister
+	Plugin            *plugin.Plugin
 }
 
 // syncTimeout limits the time until all informers have synced.
 const syncTimeout = 30 * time.Second
 
-// newDryRun returns a scheduler with the profile and a snapshot of the API server's objects. Its informers end with ctx; it
-// never writes.
-func newDryRun(ctx context.Context, client kubernetes.Interface, profile schedulerconfig.KubeSchedulerProfile) (*dryRun, error) {
-	d := &dryRun{}
+// New returns a scheduler with the profile and a snapshot of the API server's objects. Its informers end with ctx.
+func New(ctx context.Context, client kubernetes.Interface, profile schedulerconfig.KubeSchedulerProfile) (*Scheduler, error) {
+	metrics.Register()
+	d := &Scheduler{}
 	factory := plugin.NewFactory()
 	registry := frameworkruntime.Registry{plugin.Name: func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 		created, err := factory.New(ctx, args, h)
-		d.plugin, _ = created.(*plugin.Plugin)
+		d.Plugin, _ = created.(*plugin.Plugin)
 		return created, err
 	}}
+	others := withoutPlugin(profile)
 	snapshot := internalcache.NewEmptySnapshot()
 	informers := scheduler.NewInformerFactory(client, 0, nil)
 	s, err := scheduler.New(ctx, client, informers, nil, discardEvents,
-		scheduler.WithProfiles(profile), scheduler.WithFrameworkOutOfTreeRegistry(registry), scheduler.WithNodeInfoSnapshot(snapshot))
+		scheduler.WithProfiles(profile, others), scheduler.WithFrameworkOutOfTreeRegistry(registry), scheduler.WithNodeInfoSnapshot(snapshot))
 	if err != nil {
 		return nil, fmt.Errorf("start a scheduler: %w", err)
 	}
-	if d.plugin == nil {
+	if d.Plugin == nil {
 		return nil, fmt.Errorf("start a scheduler: its profile %s does not have the plugin %s", profile.SchedulerName, plugin.Name)
 	}
 	informers.Start(ctx.Done())
@@ -61,7 +65,7 @@ func newDryRun(ctx context.Context, client kubernetes.Interface, profile schedul
 	if err := s.Cache.UpdateSnapshot(klog.FromContext(ctx), snapshot); err != nil {
 		return nil, fmt.Errorf("take a snapshot of the cluster: %w", err)
 	}
-	d.framework, d.nodes = s.Profiles[profile.SchedulerName], snapshot.NodeInfos()
+	d.Framework, d.Others, d.Nodes = s.Profiles[profile.SchedulerName], s.Profiles[others.SchedulerName], snapshot.NodeInfos()
 	return d, nil
 }
 
