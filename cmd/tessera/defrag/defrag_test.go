@@ -189,6 +189,20 @@ func TestSharedClaimsMoveTogether(t *testing.T) {
 	}
 }
 
+// A pod that also has a device of another driver needs one at its destination, which the search cannot find.
+func TestOtherDevicesStay(t *testing.T) {
+	s := newScene(t)
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "nic.example.com"}}
+	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: `device.driver == "nic.example.com"`}}}
+	s.Add(class)
+	nic := s.Claim("nic", class.Name, resourceapi.DeviceRequestAllocationResult{Request: "r", Driver: "nic.example.com", Pool: "gpu-a", Device: "nic-0"})
+	nic.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "embed-0", UID: s.pods["embed"].UID}}
+	got, err := run(t, s.cluster(), "large", output.Text)
+	if err != nil || !strings.Contains(got, "\ndemo/chat-0 ") {
+		t.Errorf("%v:\n%s", err, got)
+	}
+}
+
 func TestReadsOnly(t *testing.T) {
 	c := newScene(t).cluster()
 	if _, err := run(t, c, "large", output.Text); err != nil {

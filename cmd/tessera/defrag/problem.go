@@ -43,7 +43,9 @@ type snapshot struct {
 	nodes     []*index.Node
 	infos     []fwk.NodeInfo
 	delegated []string
-	claims    map[types.UID]*resourceapi.ResourceClaim
+	// claims are by UID, claimsOf by the UID of a pod that uses them.
+	claims   map[types.UID]*resourceapi.ResourceClaim
+	claimsOf map[types.UID][]*resourceapi.ResourceClaim
 }
 
 // group is pods that share claims and are moved together.
@@ -62,7 +64,7 @@ type group struct {
 
 // newSnapshot reads the nodes and claims. The plugin has processed all objects.
 func newSnapshot(ctx context.Context, client kubernetes.Interface, d *dryrun.Scheduler) (*snapshot, error) {
-	s := &snapshot{Scheduler: d, budget: fit.NewBudget(stepLimit), claims: map[types.UID]*resourceapi.ResourceClaim{}}
+	s := &snapshot{Scheduler: d, budget: fit.NewBudget(stepLimit), claims: map[types.UID]*resourceapi.ResourceClaim{}, claimsOf: map[types.UID][]*resourceapi.ResourceClaim{}}
 	infos, err := d.Nodes.List()
 	if err != nil {
 		return nil, fmt.Errorf("list the nodes: %w", err)
@@ -83,7 +85,11 @@ func newSnapshot(ctx context.Context, client kubernetes.Interface, d *dryrun.Sch
 		return nil, cluster.ExplainError("list ResourceClaims", err)
 	}
 	for i := range claims.Items {
-		s.claims[claims.Items[i].UID] = &claims.Items[i]
+		claim := &claims.Items[i]
+		s.claims[claim.UID] = claim
+		for _, user := range claim.Status.ReservedFor {
+			s.claimsOf[user.UID] = append(s.claimsOf[user.UID], claim)
+		}
 	}
 	return s, nil
 }
@@ -109,6 +115,9 @@ func (s *snapshot) groups(node int) []*group {
 			if g.pods[user.UID] = pods[user.UID]; pods[user.UID] == nil {
 				delete(g.pods, user.UID)
 				g.stays = "its claim is in use by what is no pod of the node"
+			}
+			for _, other := range s.claimsOf[user.UID] { // also one for other devices, which the pod needs at its destination
+				g.claims[other.UID] = other
 			}
 		}
 		all = g.join(all)
