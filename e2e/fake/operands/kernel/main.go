@@ -71,7 +71,18 @@ func boot(machine string) error {
 	if err := fakegpu.Reboot(machine); err != nil {
 		return err
 	}
-	return errors.Join(fakegpu.SetBootID(machine, string(id)), disguise(fakegpu.SysRoot(machine), "/sys"))
+	return errors.Join(fakegpu.SetBootID(machine, string(id)), disguise(fakegpu.SysRoot(machine), "/sys"), showGroups(fakegpu.Hierarchy(machine)))
+}
+
+// showGroups shows the control groups of the machine's kernel where the fake sysfs has them.
+func showGroups(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("/sys/fs/cgroup", folder, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("show the control groups: %w", err)
+	}
+	return nil
 }
 
 // disguise makes the machine's PCI functions that have the addresses of the GPUs look like them: what sysfs shows of a GPU covers what it shows of the
