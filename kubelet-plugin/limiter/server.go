@@ -281,7 +281,7 @@ func checkController(folder, controller string) error {
 		return fmt.Errorf("find the container's control group: %w", err)
 	}
 	if !slices.Contains(strings.Fields(string(text)), controller) {
-		return fmt.Errorf("%w %s, which its runtime must enable for containers (runc does): its memory cannot be limited", errNoController, controller)
+		return fmt.Errorf("%w %s, which its runtime must enable for containers (runc does, crun does not): its memory cannot be limited", errNoController, controller)
 	}
 	return nil
 }

@@ -244,7 +244,7 @@ func TestServerRefuses(t *testing.T) {
 	}
 }
 
-// What is not promised to be limited starts in a group without the controller too: crun enables neither misc nor dmem.
+// What is not promised to be limited starts in a group without the controller too: crun alone enables neither misc nor dmem.
 func TestServerWithoutPromise(t *testing.T) {
 	n := running(t)
 	if err := n.Save(record("m", prepare.StatePrepared, mps("gpu-0", gib))); err != nil {

@@ -15,51 +15,44 @@ import (
 // limited prints the agent's records of the containers for which the hook has run.
 const limited = "cat /var/lib/kubelet/plugins/gpu.tessera.dev/limits/containers/*.json"
 
-// memoryLimits has the specs of a driver that limits GPU memory, with the controller misc: Debian's kernels have no dmem.
+// memoryLimits has the specs of a driver that limits GPU memory, with the controller misc: Debian's kernels have no dmem. runc enables all controllers for a
+// container. crun does not, but containerd does for each pod, after the creation of its sandbox.
 func memoryLimits() {
-	It("limits a time share before its first instruction, and again after a restart", func(ctx context.Context) {
-		Expect(strings.Fields(shell(ctx, "cat /sys/fs/cgroup/cgroup.controllers"))).To(And(ContainElement("misc"), Not(ContainElement("dmem"))))
-		apply(ctx, podWith("limited", "timeshare.tessera.dev", "", "exec probe --stay 3600 share"))
-		var groups []string
-		for restarts := range int32(2) {
-			running(ctx, "limited", restarts)
-			// A tenth of the GPU's 79 GiB in whole GiB, less a context of 256 MiB.
-			Expect(logged(ctx, "limited", `{"devices"`)).To(And(ContainSubstring(`"totalMiB":7168,"freeMiB":6912`), ContainSubstring(`"allocatedMiB":6912,"refused":2`)))
-			group := groupOf(ctx, "limited")
-			Expect(groups).NotTo(ContainElement(group))
-			groups = append(groups, group)
-			Expect(strings.Fields(shell(ctx, "cat /sys/fs/cgroup"+group+"/cgroup.controllers"))).To(ContainElement("misc"))
-			Expect(shell(ctx, limited)).To(ContainSubstring(`"group":"` + group + `"`))
-
-			By("starting another process in the container, which has nothing left")
-			container := containerOf(ctx, "limited")
-			Expect(shell(ctx, "ctr --namespace k8s.io task exec --exec-id other "+container+" probe share 1 || true")).To(Equal(`{"failed":"cuCtxCreate","error":2}`))
-			if restarts == 0 {
-				shell(ctx, "ctr --namespace k8s.io task kill --signal SIGKILL "+container)
+	for _, runtime := range []string{"", "crun"} {
+		It(strings.TrimSpace("limits a time share before its first instruction, and again after a restart "+runtime), func(ctx context.Context) {
+			Expect(strings.Fields(shell(ctx, "cat /sys/fs/cgroup/cgroup.controllers"))).To(And(ContainElement("misc"), Not(ContainElement("dmem"))))
+			apply(ctx, podWith("limited", "timeshare.tessera.dev", runtime, "exec probe --stay 3600 share"))
+			var groups []string
+			for restarts := range int32(2) {
+				groups = append(groups, limitedGroup(ctx, restarts))
+				By("starting another process in the container, which has nothing left")
+				container := containerOf(ctx, "limited")
+				Expect(shell(ctx, "ctr --namespace k8s.io task exec --exec-id other "+container+" probe share 1 || true")).To(Equal(`{"failed":"cuCtxCreate","error":2}`))
+				if restarts == 0 {
+					shell(ctx, "ctr --namespace k8s.io task kill --signal SIGKILL "+container)
+				}
 			}
-		}
+			Expect(groups[1]).NotTo(Equal(groups[0]))
 
-		By("deleting the pod: nothing is left of its control groups, and the next agent removes their records")
-		Expect(c.Client.CoreV1().Pods("default").Delete(ctx, "limited", metav1.DeleteOptions{})).To(Succeed())
-		Eventually(ctx, printed("ls -d /sys/fs/cgroup"+groups[1]+" 2>/dev/null || true")).WithTimeout(5 * time.Minute).Should(BeEmpty())
-		Expect(c.Client.CoreV1().Pods(cluster.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + cluster.AgentName})).To(Succeed())
-		Eventually(ctx, printed(limited+" 2>/dev/null || true")).WithTimeout(10 * time.Minute).ShouldNot(Or(ContainSubstring(groups[0]), ContainSubstring(groups[1])))
-	}, atMost)
+			By("deleting the pod: nothing is left of its control groups, and the next agent removes their records")
+			Expect(c.Client.CoreV1().Pods("default").Delete(ctx, "limited", metav1.DeleteOptions{})).To(Succeed())
+			Eventually(ctx, printed("ls -d /sys/fs/cgroup"+groups[1]+" 2>/dev/null || true")).WithTimeout(5 * time.Minute).Should(BeEmpty())
+			Expect(c.Client.CoreV1().Pods(cluster.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + cluster.AgentName})).To(Succeed())
+			Eventually(ctx, printed(limited+" 2>/dev/null || true")).WithTimeout(10 * time.Minute).ShouldNot(Or(ContainSubstring(groups[0]), ContainSubstring(groups[1])))
+		}, atMost)
+	}
+}
 
-	It("does not start a time share with crun, which does not enable the controller, and reports why", func(ctx context.Context) {
-		apply(ctx, podWith("refused", "timeshare.tessera.dev", "crun", "exec probe --stay 3600 share"))
-		Eventually(ctx, func(ctx context.Context) ([]string, error) {
-			events, err := c.Client.CoreV1().Events("default").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Pod,involvedObject.name=refused,reason=MemoryLimitFailed"})
-			var messages []string
-			for _, e := range events.Items {
-				messages = append(messages, e.Message)
-			}
-			return messages, err
-		}).WithTimeout(5 * time.Minute).Should(ContainElement(ContainSubstring("lacks the controller misc")))
-		pod, err := c.Client.CoreV1().Pods("default").Get(ctx, "refused", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(pod.Status.ContainerStatuses[0].Started).To(HaveValue(BeFalse()))
-	}, atMost)
+// limitedGroup returns the control group of the pod's container after so many restarts, once its first process has used all that it can.
+func limitedGroup(ctx context.Context, restarts int32) string {
+	GinkgoHelper()
+	running(ctx, "limited", restarts)
+	// A tenth of the GPU's 79 GiB in whole GiB, less a context of 256 MiB.
+	Expect(logged(ctx, "limited", `{"devices"`)).To(And(ContainSubstring(`"totalMiB":7168,"freeMiB":6912`), ContainSubstring(`"allocatedMiB":6912,"refused":2`)))
+	group := groupOf(ctx, "limited")
+	Expect(strings.Fields(shell(ctx, "cat /sys/fs/cgroup"+group+"/cgroup.controllers"))).To(ContainElement("misc"))
+	Expect(shell(ctx, limited)).To(ContainSubstring(`"group":"` + group + `"`))
+	return group
 }
 
 // containerOf returns the ID of the pod's container, which runs.

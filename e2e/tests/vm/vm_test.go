@@ -201,9 +201,6 @@ func controlGroups() {
 
 	for _, runtime := range []string{"", "crun"} {
 		for _, file := range []string{"whole-gpu.yaml", "mig-size.yaml", "time-share.yaml"} {
-			if runtime == "crun" && file == "time-share.yaml" {
-				continue // see memoryLimits
-			}
 			It(strings.TrimSpace("runs "+file+" "+runtime), func(ctx context.Context) {
 				examples, err := expect.Load(os.DirFS("../../../deployments/examples"))
 				Expect(err).NotTo(HaveOccurred())
