@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -21,12 +22,13 @@ func memoryLimits() {
 	for _, runtime := range []string{"", "crun"} {
 		It(strings.TrimSpace("limits a time share before its first instruction, and again after a restart "+runtime), func(ctx context.Context) {
 			Expect(strings.Fields(shell(ctx, "cat /sys/fs/cgroup/cgroup.controllers"))).To(And(ContainElement("misc"), Not(ContainElement("dmem"))))
-			apply(ctx, podWith("limited", "timeshare.tessera.dev", runtime, "exec probe --stay 3600 share"))
+			name := "limited-" + cmp.Or(runtime, "runc")
+			apply(ctx, podWith(name, "timeshare.tessera.dev", runtime, "exec probe --stay 3600 share"))
 			var groups []string
 			for restarts := range int32(2) {
-				groups = append(groups, limitedGroup(ctx, restarts))
+				groups = append(groups, limitedGroup(ctx, name, restarts))
 				By("starting another process in the container, which has nothing left")
-				container := containerOf(ctx, "limited")
+				container := containerOf(ctx, name)
 				Expect(shell(ctx, "ctr --namespace k8s.io task exec --exec-id other "+container+" probe share 1 || true")).To(Equal(`{"failed":"cuCtxCreate","error":2}`))
 				if restarts == 0 {
 					shell(ctx, "ctr --namespace k8s.io task kill --signal SIGKILL "+container)
@@ -35,7 +37,7 @@ func memoryLimits() {
 			Expect(groups[1]).NotTo(Equal(groups[0]))
 
 			By("deleting the pod: nothing is left of its control groups, and the next agent removes their records")
-			Expect(c.Client.CoreV1().Pods("default").Delete(ctx, "limited", metav1.DeleteOptions{})).To(Succeed())
+			Expect(c.Client.CoreV1().Pods("default").Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
 			Eventually(ctx, printed("ls -d /sys/fs/cgroup"+groups[1]+" 2>/dev/null || true")).WithTimeout(5 * time.Minute).Should(BeEmpty())
 			Expect(c.Client.CoreV1().Pods(cluster.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + cluster.AgentName})).To(Succeed())
 			Eventually(ctx, printed(limited+" 2>/dev/null || true")).WithTimeout(10 * time.Minute).ShouldNot(Or(ContainSubstring(groups[0]), ContainSubstring(groups[1])))
@@ -44,12 +46,12 @@ func memoryLimits() {
 }
 
 // limitedGroup returns the control group of the pod's container after so many restarts, once its first process has used all that it can.
-func limitedGroup(ctx context.Context, restarts int32) string {
+func limitedGroup(ctx context.Context, name string, restarts int32) string {
 	GinkgoHelper()
-	running(ctx, "limited", restarts)
+	running(ctx, name, restarts)
 	// A tenth of the GPU's 79 GiB in whole GiB, less a context of 256 MiB.
-	Expect(logged(ctx, "limited", `{"devices"`)).To(And(ContainSubstring(`"totalMiB":7168,"freeMiB":6912`), ContainSubstring(`"allocatedMiB":6912,"refused":2`)))
-	group := groupOf(ctx, "limited")
+	Expect(logged(ctx, name, `{"devices"`)).To(And(ContainSubstring(`"totalMiB":7168,"freeMiB":6912`), ContainSubstring(`"allocatedMiB":6912,"refused":2`)))
+	group := groupOf(ctx, name)
 	Expect(strings.Fields(shell(ctx, "cat /sys/fs/cgroup"+group+"/cgroup.controllers"))).To(ContainElement("misc"))
 	Expect(shell(ctx, limited)).To(ContainSubstring(`"group":"` + group + `"`))
 	return group

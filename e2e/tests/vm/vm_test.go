@@ -184,14 +184,14 @@ var _ = Describe("A virtual machine", Ordered, ContinueOnFailure, func() {
 		return cluster.Up(ctx, config)
 	})
 
+	BeforeAll(func(ctx context.Context) { Expect(c.Apply(ctx, decode(crun)...)).To(Succeed()) })
+
 	Context("with cgroup v2 and systemd", controlGroups)
 	Context("whose driver limits GPU memory", memoryLimits)
 	Context("whose GPUs are for virtual machines", passthrough)
 })
 
 func controlGroups() {
-	BeforeAll(func(ctx context.Context) { Expect(c.Apply(ctx, decode(crun)...)).To(Succeed()) })
-
 	It("is one", func(ctx context.Context) {
 		Expect(shell(ctx, "stat -f -c %T /sys/fs/cgroup")).To(Equal("cgroup2fs"))
 		Expect(shell(ctx, "cat /proc/1/comm")).To(Equal("systemd"))
