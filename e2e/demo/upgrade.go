@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
 // upgradeTimeout is the time limit for the rollout.
@@ -43,7 +45,8 @@ func upgrade(ctx context.Context, folder string) error {
 	if err := c.AwaitPolicy(ctx, readyTimeout); err != nil {
 		return err
 	}
-	if err := deployToAllNodes(ctx, c); err != nil {
+	// A pod and a whole GPU for every node that changes its driver.
+	if err := deployPods(ctx, c, "upgrade-workload", int32(len(managedNodes(c)))); err != nil { //nolint:gosec // a lab has a few nodes
 		return err
 	}
 	last, err := planUpgrade(ctx, c)
@@ -64,9 +67,9 @@ func upgrade(ctx context.Context, folder string) error {
 	return nil
 }
 
-// deployToAllNodes runs a Deployment with a pod and a whole GPU for every node.
-func deployToAllNodes(ctx context.Context, c *cluster.Cluster) error {
-	return deployPods(ctx, c, "upgrade-workload", int32(len(c.Nodes()))) //nolint:gosec // a lab has a few nodes
+// managedNodes returns the nodes whose driver Tessera installs: that of the node with limits is the node's own.
+func managedNodes(c *cluster.Cluster) []*lab.Node {
+	return slices.DeleteFunc(c.Nodes(), func(n *lab.Node) bool { return n.Name() == cluster.LimitedNode })
 }
 
 // deployPods creates a Deployment whose pods have a whole GPU each, unless it exists, and returns when all pods are ready.
@@ -133,7 +136,7 @@ func planUpgrade(ctx context.Context, c *cluster.Cluster) (last string, err erro
 	defer cancel()
 	err = cluster.Follow(ctx, c, &v1alpha1.ClusterPolicyList{}, func(policy *v1alpha1.ClusterPolicy, _ bool) bool {
 		plan := policy.Status.Plan
-		if plan == nil || policy.Status.ObservedGeneration != policy.Generation || int(plan.Nodes) != len(c.Nodes()) {
+		if plan == nil || policy.Status.ObservedGeneration != policy.Generation || int(plan.Nodes) != len(managedNodes(c)) {
 			return false
 		}
 		fmt.Printf("Plan: %d nodes get the new driver, %d pods lose their GPUs\n", plan.Nodes, plan.Pods)
@@ -143,7 +146,7 @@ func planUpgrade(ctx context.Context, c *cluster.Cluster) (last string, err erro
 		}
 		return true
 	})
-	return last, err
+	return last, cmp.Or(context.Cause(ctx), err)
 }
 
 // runRollout ends the pause and returns when the failing node is rolled back to the old driver and all others have the new one.
@@ -162,7 +165,7 @@ func runRollout(ctx context.Context, c *cluster.Cluster, failing string) error {
 			phase, version = v1alpha1.PhaseRolledBack, cluster.OldDriver
 		}
 		done[node.Name] = node.Status.Phase == phase && agent != nil && agent.DriverVersion == version
-		for _, n := range c.Nodes() {
+		for _, n := range managedNodes(c) {
 			if !done[n.Name()] {
 				return false
 			}
