@@ -257,13 +257,18 @@ func (h *history) checkServing() {
 
 // links returns the sockets in the folders of claims, by their names.
 func (h *history) links() map[string]fs.FileInfo {
-	paths, err := filepath.Glob(filepath.Join(h.pipe, claimsName, "*", socketName))
-	h.must(err)
-	all := map[string]fs.FileInfo{}
-	for _, path := range paths {
-		info, err := os.Stat(path)
+	folders, err := os.ReadDir(filepath.Join(h.pipe, claimsName))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		h.must(err)
-		all[filepath.Base(filepath.Dir(path))] = info
+	}
+	all := map[string]fs.FileInfo{}
+	for _, folder := range folders {
+		info, err := os.Stat(filepath.Join(h.pipe, claimsName, folder.Name(), socketName))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		h.must(err)
+		all[folder.Name()] = info
 	}
 	return all
 }
