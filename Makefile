@@ -266,7 +266,7 @@ bench-hook: lab ## the time that CDI adds to the start of a container (root)
 bench-shares: lab ## enforced shares: limits over random histories of pods, their cost, packing; OPENB=<folder>: a trace (root)
 	$(GO) build -o bin/bench/ ./e2e/bench/shares
 	bin/bench/shares $(BENCHFLAGS)
-	$(GO) test -count=1 -v ./kubelet-plugin/mps -run 'TestHistories$$' -histories 10000
+	$(GO) test -count=1 -v ./kubelet-plugin/mps -timeout 30m -run 'TestHistories$$' -histories 10000
 
 .PHONY: bench-scheduler
 bench-scheduler: lab ## the scheduler, the in-tree plugin, and a scheduler without decisions compared; FULL=1: the large sizes (root)
