@@ -12,9 +12,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
-
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/limiter"
@@ -171,14 +168,14 @@ type agent struct {
 	ended  chan error
 }
 
-// start starts an agent, without a log, and returns when its socket exists.
+// start starts an agent and returns when its socket exists.
 func (n *node) start(ctx context.Context) (*agent, error) {
 	a := &agent{ended: make(chan error, 1), Server: limiter.New(limiter.Config{
 		Sockets: filepath.Join(n.folder, "s"), Name: "a", Hierarchy: n.hierarchy, Containers: n.containers(),
 		Records: n, Claims: n, Inventory: n, Driver: n,
 		Failed: func(prepare.Ref, error) {}, Resized: func(prepare.Ref, string) {},
 	})}
-	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
+	ctx, cancel := context.WithCancel(ctx)
 	a.cancel = cancel
 	go func() { a.ended <- a.Run(ctx) }()
 	for {

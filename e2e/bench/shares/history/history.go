@@ -11,6 +11,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/limiter"
@@ -51,8 +54,9 @@ type history struct {
 	result  Result
 }
 
-// Run runs one history in a folder, which must be empty and whose path must be short, since it has sockets. Equal seeds are equal histories.
+// Run runs one history, without a log, in a folder, which must be empty and whose path must be short, since it has sockets. Equal seeds are equal histories.
 func Run(ctx context.Context, folder string, controller gpu.Limiter, seed uint64) (Result, error) {
+	ctx = klog.NewContext(ctx, logr.Discard())
 	hierarchy := filepath.Join(folder, "g")
 	h := &history{
 		node:   &node{kernel: newKernel(hierarchy, controller), folder: folder, records: map[string]prepare.Record{}, locks: map[string]*sync.Mutex{}, left: -1},
