@@ -6,6 +6,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
@@ -54,6 +56,26 @@ type Held struct {
 	Result resourceapi.DeviceRequestAllocationResult
 	// InFlight reports whether the allocation is decided and its write not yet confirmed.
 	InFlight bool
+}
+
+// UseOf returns how a held device uses its GPU, which is named by its position in Fit.GPUs; false for a device that the pool of the node does not publish.
+func (n *Node) UseOf(h *Held) (gpuAt int, use gpu.Use, published bool) {
+	if h.Result.Driver != n.Driver || h.Result.Pool != n.Pool {
+		return 0, gpu.Use{}, false
+	}
+	return n.content.useOf(h)
+}
+
+// useOf is Node.UseOf for a device of the node's pool.
+func (c *publishedContent) useOf(h *Held) (gpuAt int, use gpu.Use, published bool) {
+	i, published := c.layout.positions[h.Result.Device]
+	if !published {
+		return 0, gpu.Use{}, false
+	}
+	d := c.layout.devices[i]
+	use = d.Use
+	use.Share = wire.Share(h.Result, use.Shape, h.Result.Driver)
+	return d.GPU, use, true
 }
 
 // ForPod returns the node as the pod sees it: devices that are nominated for this pod count as free.

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
@@ -89,14 +88,11 @@ func (t *occupancyBuilder) addNominated(h *Held, held []Held) bool {
 
 // takeDevice takes the device. The error is the reason why it cannot be held; its memory slices are then added to lost.
 func (t *occupancyBuilder) takeDevice(h *Held) error {
-	position, ok := t.content.layout.positions[h.Result.Device]
-	if !ok {
+	at, use, published := t.content.useOf(h)
+	if !published {
 		return errUnpublished
 	}
-	d := t.content.layout.devices[position]
-	g := &t.gpus[d.GPU]
-	use := d.Use
-	use.Share = wire.Share(h.Result, use.Shape, h.Result.Driver)
+	g := &t.gpus[at]
 	err := t.checkSecondHolder(h, use.Shape)
 	if err == nil {
 		var after gpu.Occupancy
@@ -109,7 +105,7 @@ func (t *occupancyBuilder) takeDevice(h *Held) error {
 		if t.lost == nil {
 			t.lost = map[int]gpu.Mask{}
 		}
-		t.lost[d.GPU] |= cost.Slices
+		t.lost[at] |= cost.Slices
 	}
 	return err
 }

@@ -11,8 +11,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 
-	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
@@ -216,18 +214,8 @@ func (p *Preemptor) consumersOf(h index.Held, byPod map[types.UID]*preemption.Do
 // heldOf returns which GPU the held device uses, and how. It returns false for a device that the node's pool does
 // not publish.
 func (d *dryRun) heldOf(h index.Held) (victims.Held, bool) {
-	if h.Result.Driver != d.node.Driver || h.Result.Pool != d.node.Pool {
-		return victims.Held{}, false
-	}
-	for i, published := range d.node.Devices {
-		if published.Name != h.Result.Device {
-			continue
-		}
-		device := d.node.Fit.Devices[i]
-		use := gpu.Use{Shape: device.Use.Shape, Placement: device.Use.Placement, Share: wire.Share(h.Result, device.Use.Shape, h.Result.Driver)}
-		return victims.Held{GPU: device.GPU, Use: use}, true
-	}
-	return victims.Held{}, false
+	at, use, published := d.node.UseOf(&h)
+	return victims.Held{GPU: at, Use: use}, published
 }
 
 // ownerOf returns the position of the owner of the pods. Owners that have one of the pods are merged into it.

@@ -19,7 +19,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/dryrun"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/defrag"
@@ -102,12 +101,12 @@ func (s *snapshot) groups(node int) []*group {
 	}
 	var all []*group
 	for _, h := range s.nodes[node].Held {
-		held, device, ours := heldOf(s.nodes[node], &h)
+		at, use, published := s.nodes[node].UseOf(&h)
 		claim := s.claims[h.UID]
-		if !ours || claim == nil {
+		if !published || use.Shape == gpu.Monitor || h.Pod != "" || claim == nil {
 			continue
 		}
-		g := &group{node: node, pods: map[types.UID]*corev1.Pod{}, claims: map[types.UID]*resourceapi.ResourceClaim{h.UID: claim}, held: []victims.Held{held}, devices: []string{device}}
+		g := &group{node: node, pods: map[types.UID]*corev1.Pod{}, claims: map[types.UID]*resourceapi.ResourceClaim{h.UID: claim}, held: []victims.Held{{GPU: at, Use: use}}, devices: []string{h.Result.Device}}
 		if h.InFlight || len(claim.Status.ReservedFor) == 0 {
 			g.stays = "its claim is not in use by a pod"
 		}
@@ -143,20 +142,6 @@ func (g *group) join(groups []*group) []*group {
 		}
 		return shares
 	}), g)
-}
-
-// heldOf returns how a held device uses its GPU, and its name; false if it is none of Tessera's devices.
-func heldOf(n *index.Node, h *index.Held) (victims.Held, string, bool) {
-	if h.Pod != "" || h.Result.Driver != n.Driver || h.Result.Pool != n.Pool {
-		return victims.Held{}, "", false
-	}
-	i := slices.IndexFunc(n.Devices, func(d *resourceapi.Device) bool { return d.Name == h.Result.Device })
-	if i < 0 {
-		return victims.Held{}, "", false
-	}
-	d := n.Fit.Devices[i]
-	use := gpu.Use{Shape: d.Use.Shape, Placement: d.Use.Placement, Share: wire.Share(h.Result, d.Use.Shape, h.Result.Driver)}
-	return victims.Held{GPU: d.GPU, Use: use}, h.Result.Device, use.Shape != gpu.Monitor
 }
 
 // holder returns the group for the search, or why the plugin does not decide on its claims.
