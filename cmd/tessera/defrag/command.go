@@ -120,11 +120,7 @@ func (r request) run(ctx context.Context, c *cluster.Cluster) error {
 }
 
 func (r request) plan(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (Plan, error) {
-	loaded, err := dryrun.LoadConfiguration(ctx, c, r.config)
-	if err != nil {
-		return Plan{}, err
-	}
-	profile, err := dryrun.FindProfile(loaded, pod.Spec.SchedulerName)
+	profile, err := dryrun.ProfileFor(ctx, c, r.config, pod.Spec.SchedulerName)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -135,7 +131,7 @@ func (r request) plan(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) 
 func Simulate(ctx context.Context, client kubernetes.Interface, profile schedulerconfig.KubeSchedulerProfile, pod *corev1.Pod, now time.Time) (Plan, error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	d, err := dryrun.New(ctx, client, profile)
+	d, err := dryrun.NewWithOthers(ctx, client, profile)
 	if err != nil {
 		return Plan{}, err
 	}

@@ -26,9 +26,18 @@ const (
 	configKey  = "config.yaml"
 )
 
-// LoadConfiguration returns the scheduler's configuration: that of the file or, without one, that in the ConfigMap of the scheduler's
+// ProfileFor returns the profile that schedules the pods with a schedulerName. file is the scheduler's configuration; empty for that of its Deployment.
+func ProfileFor(ctx context.Context, c *cluster.Cluster, file, schedulerName string) (schedulerconfig.KubeSchedulerProfile, error) {
+	loaded, err := loadConfiguration(ctx, c, file)
+	if err != nil {
+		return schedulerconfig.KubeSchedulerProfile{}, err
+	}
+	return findProfile(loaded, schedulerName)
+}
+
+// loadConfiguration returns the scheduler's configuration: that of the file or, without one, that in the ConfigMap of the scheduler's
 // Deployment.
-func LoadConfiguration(ctx context.Context, c *cluster.Cluster, file string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
+func loadConfiguration(ctx context.Context, c *cluster.Cluster, file string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
 	if file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -75,8 +84,8 @@ func parseConfiguration(from string, text []byte) (*schedulerconfig.KubeSchedule
 	return c, nil
 }
 
-// FindProfile returns the profile with the scheduler's name.
-func FindProfile(c *schedulerconfig.KubeSchedulerConfiguration, name string) (schedulerconfig.KubeSchedulerProfile, error) {
+// findProfile returns the profile with the scheduler's name.
+func findProfile(c *schedulerconfig.KubeSchedulerConfiguration, name string) (schedulerconfig.KubeSchedulerProfile, error) {
 	var names []string
 	for _, p := range c.Profiles {
 		if p.SchedulerName == name {

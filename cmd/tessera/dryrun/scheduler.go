@@ -23,7 +23,7 @@ import (
 
 // Scheduler is a scheduler with a snapshot of the cluster that schedules nothing.
 type Scheduler struct {
-	// Framework runs the plugins of the profile, Others those without Tessera's.
+	// Framework runs the plugins of the profile; Others, if it was requested, those without Tessera's.
 	Framework, Others framework.Framework
 	Nodes             fwk.NodeInfoLister
 	Plugin            *plugin.Plugin
@@ -34,6 +34,16 @@ const syncTimeout = 30 * time.Second
 
 // New returns a scheduler with the profile and a snapshot of the API server's objects. Its informers end with ctx.
 func New(ctx context.Context, client kubernetes.Interface, profile schedulerconfig.KubeSchedulerProfile) (*Scheduler, error) {
+	return newScheduler(ctx, client, profile)
+}
+
+// NewWithOthers is New with the field Others.
+func NewWithOthers(ctx context.Context, client kubernetes.Interface, profile schedulerconfig.KubeSchedulerProfile) (*Scheduler, error) {
+	return newScheduler(ctx, client, profile, withoutPlugin(profile))
+}
+
+// newScheduler returns a scheduler with the profile, and others at most one.
+func newScheduler(ctx context.Context, client kubernetes.Interface, profile schedulerconfig.KubeSchedulerProfile, others ...schedulerconfig.KubeSchedulerProfile) (*Scheduler, error) {
 	metrics.Register()
 	d := &Scheduler{}
 	factory := plugin.NewFactory()
@@ -42,11 +52,10 @@ func New(ctx context.Context, client kubernetes.Interface, profile schedulerconf
 		d.Plugin, _ = created.(*plugin.Plugin)
 		return created, err
 	}}
-	others := withoutPlugin(profile)
 	snapshot := internalcache.NewEmptySnapshot()
 	informers := scheduler.NewInformerFactory(client, 0, nil)
 	s, err := scheduler.New(ctx, client, informers, nil, discardEvents,
-		scheduler.WithProfiles(profile, others), scheduler.WithFrameworkOutOfTreeRegistry(registry), scheduler.WithNodeInfoSnapshot(snapshot))
+		scheduler.WithProfiles(append(others, profile)...), scheduler.WithFrameworkOutOfTreeRegistry(registry), scheduler.WithNodeInfoSnapshot(snapshot))
 	if err != nil {
 		return nil, fmt.Errorf("start a scheduler: %w", err)
 	}
@@ -65,7 +74,10 @@ func New(ctx context.Context, client kubernetes.Interface, profile schedulerconf
 	if err := s.Cache.UpdateSnapshot(klog.FromContext(ctx), snapshot); err != nil {
 		return nil, fmt.Errorf("take a snapshot of the cluster: %w", err)
 	}
-	d.Framework, d.Others, d.Nodes = s.Profiles[profile.SchedulerName], s.Profiles[others.SchedulerName], snapshot.NodeInfos()
+	d.Framework, d.Nodes = s.Profiles[profile.SchedulerName], snapshot.NodeInfos()
+	for _, p := range others {
+		d.Others = s.Profiles[p.SchedulerName]
+	}
 	return d, nil
 }
 

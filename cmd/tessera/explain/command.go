@@ -91,11 +91,7 @@ func (r request) explain(ctx context.Context, c *cluster.Cluster, pod *corev1.Po
 	if pod.Spec.NodeName != "" {
 		return explainBound(ctx, c, pod)
 	}
-	loaded, err := dryrun.LoadConfiguration(ctx, c, r.config)
-	if err != nil {
-		return Explanation{}, err
-	}
-	profile, err := dryrun.FindProfile(loaded, pod.Spec.SchedulerName)
+	profile, err := dryrun.ProfileFor(ctx, c, r.config, pod.Spec.SchedulerName)
 	if err != nil {
 		return Explanation{}, err
 	}
